@@ -19,6 +19,10 @@ struct StepPlace {
   __device__ __forceinline__ int64_t in_states(int k) const {
     return k * rows * hidden + in_state();
   }
+  // In factors and results of products, which have room for padding.
+  __device__ __forceinline__ int64_t in_products(int k = 0) const {
+    return (k * rows + row) * gate_size + unit;
+  }
 
   template <typename Array>
   __device__ __forceinline__ int64_t in_array(const Array& array, int64_t step, int gate) const {
@@ -31,6 +35,14 @@ struct StepPlace {
     load_pack<kUnits>(source, values);
 #pragma unroll
     for (int e = 0; e < kUnits; ++e) function(e, values[e]);
+  }
+  // Zeros where there is no array.
+  template <typename element_t, typename Function>
+  __device__ __forceinline__ void read_any(const void* array, int64_t at,
+                                           const Function& function) const {
+    if (array) return read(static_cast<const element_t*>(array) + at, function);
+#pragma unroll
+    for (int e = 0; e < kUnits; ++e) function(e, opmath_t<element_t>(0));
   }
   template <typename Function>
   __device__ __forceinline__ void read(const SequenceArray& array, int64_t step, int gate,
@@ -108,9 +120,10 @@ struct StepMath {
 
   static __device__ __forceinline__ void run(const ForwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
+    if (args.is_first()) wait_without_starting_successor();  // for the gates
     for_each_place<scalar_t, kUnits>(of, packs, [&](const Place& place) {
       const uint8_t control = control_of(of.control, of.control_step_stride, args.step, place.row);
-      const bool resets = control & kResets;
+      const bool holds = control & kHolds, resets = !holds && control & kResets;
       Step in[kUnits];
       state_t x[kGates][kUnits], bias[kGates][kUnits] = {};
       read_parameters(of.parameters, place, in);
@@ -129,57 +142,81 @@ struct StepMath {
         }
       }
       wait_for_predecessor();
-      if (control & kHolds) {
-        place.write(of.output, args.step, 0, [](int) { return state_t(0); });
-        return;
-      }
-      auto* output_state = static_cast<state_t*>(args.output_state);
-      auto* cells = static_cast<state_t*>(of.new_cells);
+      auto* cells = static_cast<state_t*>(args.cells);
 #pragma unroll
       for (int k = 0; k < kStates; ++k) {
-        const auto* state =
-            k == 0 ? output_state + place.in_state() : cells + place.in_states(k - 1);
-        place.read(state,
-                   [&](int e, state_t value) { in[e].old[k] = T(resets ? state_t(0) : value); });
-      }
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        state_t h[kUnits] = {};
-        if (args.products && !resets) {
-          const auto* products = static_cast<const scalar_t*>(args.products);
-          place.read(products + (place.row * kGates + g) * place.gate_size + place.unit,
-                     [&](int e, state_t value) { h[e] = value; });
-        }
-#pragma unroll
-        for (int e = 0; e < kUnits; ++e) {
-          h[e] += bias[g][e];
-          if constexpr (CellAddsGates<Cell>::value) {
-            in[e].x[g] = T(x[g][e] + h[e]);
-          } else {
-            in[e].x[g] = T(x[g][e]);
-            in[e].h[g] = T(h[e]);
-          }
-        }
-        if (of.saved_gates.data) {
-          place.write(of.saved_gates, args.step, g,
-                      [&](int e) { return CellAddsGates<Cell>::value ? x[g][e] + h[e] : h[e]; });
+        const auto set = [&](int e, state_t value) {
+          in[e].old[k] = T(resets ? state_t(0) : value);
+        };
+        if (!args.is_first()) {
+          place.read(k == 0 ? static_cast<const state_t*>(args.output_state) + place.in_state()
+                            : cells + place.in_states(k - 1),
+                     set);
+        } else if (k == 0) {
+          place.template read_any<scalar_t>(of.old_h, place.in_state(), set);
+        } else {
+          place.template read_any<state_t>(of.old_cells, place.in_states(k - 1), set);
         }
       }
       T now[kUnits][kStates];
+      if (holds) {
+        place.write(of.output, args.step, 0, [](int) { return state_t(0); });
 #pragma unroll
-      for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
-      const auto output = [&](int e) { return state_t(now[e][0]); };
-      place.write(of.output, args.step, 0, output);
-      place.write(static_cast<scalar_t*>(of.new_h) + place.in_state(), output);
-      place.write(output_state + place.in_state(), output);
+        for (int k = 0; k < kStates; ++k) {
 #pragma unroll
-      for (int k = 0; k < kStates - 1; ++k) {
-        if (of.saved_cells.data) {
+          for (int e = 0; e < kUnits; ++e) now[e][k] = in[e].old[k];
+        }
+      } else {
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          state_t h[kUnits] = {};
+          if (args.products && !resets) {
+            const auto* products = static_cast<const scalar_t*>(args.products);
+            place.read(products + (place.row * kGates + g) * place.gate_size + place.unit,
+                       [&](int e, state_t value) { h[e] = value; });
+          }
+#pragma unroll
+          for (int e = 0; e < kUnits; ++e) {
+            h[e] += bias[g][e];
+            if constexpr (CellAddsGates<Cell>::value) {
+              in[e].x[g] = T(x[g][e] + h[e]);
+            } else {
+              in[e].x[g] = T(x[g][e]);
+              in[e].h[g] = T(h[e]);
+            }
+          }
+          if (of.saved_gates.data) {
+            place.write(of.saved_gates, args.step, g,
+                        [&](int e) { return CellAddsGates<Cell>::value ? x[g][e] + h[e] : h[e]; });
+          }
+        }
+#pragma unroll
+        for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+        place.write(of.output, args.step, 0, [&](int e) { return state_t(now[e][0]); });
+#pragma unroll
+        for (int k = 0; k < kStates - 1; ++k) {
+          if (!of.saved_cells.data) continue;
           place.write(static_cast<state_t*>(of.saved_cells.data) +
                           place.in_cells(of.saved_cells, args.step, k),
                       [&](int e) { return state_t(in[e].old[k + 1]); });
         }
-        place.write(cells + place.in_states(k), [&](int e) { return state_t(now[e][k + 1]); });
+      }
+      const auto state = [&](int k) { return [&now, k](int e) { return state_t(now[e][k]); }; };
+      if (!args.is_last()) {
+        place.write(static_cast<scalar_t*>(args.h) + place.in_products(), state(0));
+        place.write(static_cast<state_t*>(args.output_state) + place.in_state(), state(0));
+      } else {
+        place.write(static_cast<scalar_t*>(of.new_h) + place.in_state(), state(0));
+      }
+#pragma unroll
+      for (int k = 0; k < kStates - 1; ++k) {
+        if (!args.is_last()) {
+          place.write(cells + place.in_states(k), state(k + 1));
+        } else if (of.narrow_cells) {
+          place.write(static_cast<scalar_t*>(of.new_cells) + place.in_states(k), state(k + 1));
+        } else {
+          place.write(static_cast<state_t*>(of.new_cells) + place.in_states(k), state(k + 1));
+        }
       }
     });
   }
@@ -218,35 +255,40 @@ struct StepMath {
   static __device__ __forceinline__ void run(const BackwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
     const int64_t step = args.step;
+    if (args.is_last()) wait_without_starting_successor();  // for all that earlier passes write
     for_each_place<scalar_t, kUnits>(of, packs, [&](const Place& place) {
       const auto control_at = [&](int64_t of_step) {
         return control_of(of.control, of.control_step_stride, of_step, place.row);
       };
       const uint8_t control = step < 0 ? uint8_t(0) : control_at(step);
-      const bool resets = control & kResets;
+      const bool holds = control & kHolds, resets = !holds && control & kResets;
       Step in[kUnits];
       state_t grad_h[kUnits] = {};
       if (step >= 0) {
         const bool first = step == 0 || control_at(step - 1) & kHolds;
         read_step(of, step, resets, first, place, in);
-        if (of.grad_output.data) {
+        if (of.grad_output.data && !holds) {
           place.read(of.grad_output, step, 0, [&](int e, state_t value) { grad_h[e] = value; });
         }
       }
       wait_for_predecessor();
       auto* grad_output_state = static_cast<state_t*>(args.grad_output_state) + place.in_state();
-      auto* grad_cells = static_cast<state_t*>(args.grad_cells);
       // The gradient from the step after, unless that step began with zeros.
       state_t grad_after[kUnits];
-      place.read(grad_output_state, [&](int e, state_t value) { grad_after[e] = value; });
+      const auto set = [&](int e, state_t value) { grad_after[e] = value; };
+      if (args.is_last()) {
+        place.template read_any<scalar_t>(of.grad_new_h, place.in_state(), set);
+      } else {
+        place.read(grad_output_state, set);
+      }
       if (args.products && !(control_at(step + 1) & kResets)) {
         const auto add = [&](int e, state_t value) { grad_after[e] += value; };
         if (!args.gates_apart) {
-          place.read(static_cast<const scalar_t*>(args.products) + place.in_state(), add);
+          place.read(static_cast<const scalar_t*>(args.products) + place.in_products(), add);
         } else {
 #pragma unroll
           for (int g = 0; g < kGates; ++g) {
-            place.read(static_cast<const float*>(args.products) + place.in_states(g), add);
+            place.read(static_cast<const float*>(args.products) + place.in_products(g), add);
           }
         }
       }
@@ -255,29 +297,25 @@ struct StepMath {
                     [&](int e) { return grad_after[e]; });
         return;
       }
-      if (control & kHolds) {
-        place.write(grad_output_state, [&](int e) { return grad_after[e]; });
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-          const auto none = [](int) { return state_t(0); };
-          place.write_gradient(of.grad_gates, step, g, none);
-          if constexpr (!CellAddsGates<Cell>::value) {
-            place.write_gradient(of.grad_hidden, step, g, none);
-          }
-        }
-        return;
-      }
       T grad_now[kUnits][kStates];
 #pragma unroll
       for (int e = 0; e < kUnits; ++e) grad_now[e][0] = T(grad_after[e] + grad_h[e]);
 #pragma unroll
       for (int k = 0; k < kStates - 1; ++k) {
-        place.read(grad_cells + place.in_states(k),
-                   [&](int e, state_t value) { grad_now[e][k + 1] = T(value); });
+        place.template read_any<state_t>(
+            args.is_last() ? of.grad_new_cells : args.grad_cells, place.in_states(k),
+            [&](int e, state_t value) { grad_now[e][k + 1] = T(value); });
       }
-      Step grads[kUnits];
+      Step grads[kUnits] = {};
 #pragma unroll
-      for (int e = 0; e < kUnits; ++e) grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
+      for (int e = 0; e < kUnits; ++e) {
+        if (holds) {
+#pragma unroll
+          for (int k = 0; k < kStates; ++k) grads[e].old[k] = grad_now[e][k];
+        } else {
+          grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
+        }
+      }
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
         place.write_gradient(of.grad_gates, step, g, [&](int e) { return state_t(grads[e].x[g]); });
@@ -288,10 +326,12 @@ struct StepMath {
       }
 #pragma unroll
       for (int k = 0; k < CellTraits<Cell>::kParameters; ++k) {
-        auto* sums = static_cast<state_t*>(of.grad_parameters) + place.in_states(k);
+        auto* sums = static_cast<state_t*>(of.grad_parameters);
         state_t sum[kUnits];
-        place.read(sums, [&](int e, state_t value) { sum[e] = value + state_t(grads[e].p[k]); });
-        place.write(sums, [&](int e) { return sum[e]; });
+        place.template read_any<state_t>(
+            args.is_last() ? nullptr : sums, place.in_states(k),
+            [&](int e, state_t value) { sum[e] = value + state_t(grads[e].p[k]); });
+        place.write(sums + place.in_states(k), [&](int e) { return sum[e]; });
       }
       const auto left = [&](int k) {
         return
@@ -300,7 +340,7 @@ struct StepMath {
       place.write(grad_output_state, left(0));
 #pragma unroll
       for (int k = 0; k < kStates - 1; ++k) {
-        place.write(grad_cells + place.in_states(k), left(k + 1));
+        place.write(static_cast<state_t*>(args.grad_cells) + place.in_states(k), left(k + 1));
       }
     });
   }

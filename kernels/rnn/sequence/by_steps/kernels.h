@@ -8,13 +8,19 @@ namespace lltm_jit {
 // Units that a thread has at once, where all arrays are aligned for it.
 constexpr int kStepUnits = 4;
 
-// After the product. The state is read and written: new_h and new_cells are of the step before.
+// After the product. The first step reads old_h and old_cells, the last one writes new_h and new_cells; between them
+// states are in the arrays here.
 struct ForwardStepArgs {
   SequenceForwardArgs sequence;
   int64_t step;
-  const void* products;  // [batch, gates*gate_size]: new_h times the weights; or null for zeros
-  void* output_state;    // [batch, hidden] of state_type: what new_h is rounded from
+  const void* products;  // [batch, gates*gate_size]: h before the step times the weights; or null
+  void* h;               // [batch, gate_size] written: the factor of the next step's product
+  void* output_state;    // [batch, hidden] of state_type, read and written: what h is rounded from
+  void* cells;           // [states-1, batch, hidden] of state_type, read and written
   int units = 1;         // or kStepUnits
+
+  LLTM_JIT_HOST_DEVICE bool is_first() const { return step == 0; }
+  LLTM_JIT_HOST_DEVICE bool is_last() const { return step == sequence.steps - 1; }
 };
 
 // Runs before the product of the step's gradients and the weights. Step -1 is before the first one: it only writes
@@ -22,15 +28,17 @@ struct ForwardStepArgs {
 struct BackwardStepArgs {
   SequenceBackwardArgs sequence;
   int64_t step;
-  // Products of the step after, [batch, hidden], null at the last step; or with gates_apart, in floats, [gates,
-  // batch, hidden].
+  // Products of the step after, [batch, gate_size], null at the last step; or with gates_apart, in floats, [gates,
+  // batch, gate_size].
   const void* products;
-  // Read and written: what the step after passes on to this one's states, without the products. Of state_type, as
-  // are grad_parameters.
+  // Written, and read after the last step, which reads grad_new_h and grad_new_cells: what the step after passes on to
+  // this one's states, without the products. Of state_type, as are grad_parameters.
   void* grad_output_state;   // [batch, hidden]
   void* grad_cells;          // [states-1, batch, hidden]
   bool gates_apart = false;  // whether products are separate for each gate
   int units = 1;             // or kStepUnits
+
+  LLTM_JIT_HOST_DEVICE bool is_last() const { return step == sequence.steps - 1; }
 };
 
 }  // namespace lltm_jit

@@ -15,7 +15,7 @@ namespace lltm_jit {
 // rows A, for the same A at each step: by Note [Few rows] (few_rows.h), or by the library. For use inside a KernelGuard.
 class StepProduct {
  public:
-  // a: the weights, [gates*hidden_size, hidden_size] with dense rows, or their transpose. tf32: whether the library may
+  // a: the weights, [gates*gate_size, gate_size] with dense rows, or their transpose. tf32: whether the library may
   // round floats.
   StepProduct(const at::Tensor& a, int64_t count, bool tf32)
       : a_(a), transposed_(a.stride(1) == 1), tf32_(tf32) {

@@ -241,6 +241,10 @@ struct StepArrays {
   void add(const Array& array, ElementType type) {
     add(array.data, type, array.step_stride, array.row_stride);
   }
+  template <typename... Pointers>
+  void add_each(ElementType type, Pointers... data) {
+    (add(static_cast<const void*>(data), type), ...);
+  }
 };
 
 int units_of(const ForwardStepArgs& args) {
@@ -248,11 +252,12 @@ int units_of(const ForwardStepArgs& args) {
   StepArrays arrays{of};
   arrays.add(of.gates, of.type), arrays.add(of.output, of.type);
   arrays.add(of.saved_gates, of.type), arrays.add(of.saved_cells, of.state_type);
-  for (const void* each :
-       {of.bias, of.input_bias, of.parameters, args.products, static_cast<const void*>(of.new_h)}) {
-    arrays.add(each, of.type);
+  arrays.add_each(of.type, of.bias, of.input_bias, of.parameters, args.products, args.h, of.new_h);
+  arrays.add_each(of.state_type, args.output_state, args.cells);
+  arrays.add_each(of.narrow_cells ? of.type : of.state_type, of.new_cells);
+  if (args.is_first()) {
+    arrays.add_each(of.type, of.old_h), arrays.add_each(of.state_type, of.old_cells);
   }
-  for (const void* each : {args.output_state, of.new_cells}) arrays.add(each, of.state_type);
   return arrays.aligned ? kStepUnits : 1;
 }
 
@@ -264,12 +269,11 @@ int units_of(const BackwardStepArgs& args) {
   }
   arrays.add(of.saved_cells, of.state_type);
   arrays.add(of.grad_gates, of.type), arrays.add(of.grad_hidden, of.type);
-  arrays.add(args.products, args.gates_apart ? of.state_type : of.type);
-  for (const void* each : {of.parameters, of.old_h, static_cast<const void*>(of.grad_old_h)}) {
-    arrays.add(each, of.type);
-  }
-  for (const void* each : {args.grad_output_state, args.grad_cells, of.grad_parameters}) {
-    arrays.add(each, of.state_type);
+  arrays.add_each(args.gates_apart ? of.state_type : of.type, args.products);
+  arrays.add_each(of.type, of.parameters, of.old_h, of.grad_old_h);
+  arrays.add_each(of.state_type, args.grad_output_state, args.grad_cells, of.grad_parameters);
+  if (args.is_last()) {
+    arrays.add_each(of.type, of.grad_new_h), arrays.add_each(of.state_type, of.grad_new_cells);
   }
   return arrays.aligned ? kStepUnits : 1;
 }

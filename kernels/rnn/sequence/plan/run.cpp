@@ -90,60 +90,51 @@ struct Tensors {
   Tensor rows(const void* data, int64_t columns, ElementType type) const {
     return at(data, {sizes.batch_size, columns}, {columns, 1}, type);
   }
-  Tensor state(const void* data) const { return rows(data, sizes.hidden_size, sizes.type); }
   Tensor cells(const void* data) const {
     return at(data, {(sizes.states - 1) * sizes.batch_size, sizes.hidden_size},
               {sizes.hidden_size, 1}, sizes.state_type);
   }
+  // With the zeros of padded columns.
   Tensor weights(const void* data, int64_t stride) const {
-    return at(data, {sizes.gates * sizes.gate_size(), sizes.hidden_size}, {stride, 1}, sizes.type);
+    return at(data, {sizes.gates * sizes.gate_size(), sizes.gate_size()}, {stride, 1}, sizes.type);
   }
   Tensor empty(int64_t rows, int64_t columns, ElementType type) const {
     return like.new_empty({rows, columns}, dtype(type));
   }
 };
 
-void copy_or_zero(Tensor target, const Tensor& source, const void* data) {
-  if (data) {
-    target.copy_(source);
-  } else {
-    target.zero_();
-  }
-}
-
-void forward_steps(SequenceForwardArgs args, const CudaCell& cell, const Tensor& like,
+void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
   const void* kernel = step_variant(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
-  const Tensor h = tensors.state(args.new_h);
-  // If no row holds its state, the first step writes all of h. Its kernel reads gates before it waits for what is
-  // launched here, which in turn waits for the gates' product.
-  if (args.old_h || args.control) copy_or_zero(h, tensors.state(args.old_h), args.old_h);
-  Tensor cells, narrow_cells;
-  if (sizes.states > 1) {
-    cells = tensors.cells(args.new_cells);
-    if (args.narrow_cells) {  // kept wide from step to step
-      narrow_cells = tensors.at(args.new_cells, cells.sizes(), cells.strides(), args.type);
-      cells = tensors.empty(cells.size(0), cells.size(1), args.state_type);
-      args.new_cells = cells.mutable_data_ptr();
-    }
-    copy_or_zero(cells, tensors.cells(args.old_cells), args.old_cells);
+  const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size;
+  ForwardStepArgs step{args, 0};
+  if (sizes.steps == 1 && !args.old_h) {
+    C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    return;
   }
-  const Tensor state = tensors.empty(args.batch_size, args.hidden_size, args.state_type);
-  copy_or_zero(state, h, args.old_h);
-  Tensor products = tensors.empty(args.batch_size, sizes.gates * sizes.gate_size(), args.type);
-  StepProduct multiply(tensors.weights(args.weights, args.weights_stride).t(), args.batch_size,
-                       args.tf32);
-  ForwardStepArgs step{args, 0, nullptr, state.mutable_data_ptr()};
+  const Tensor h = tensors.empty(rows, sizes.gate_size(), args.type);
+  Tensor factor = args.old_h ? tensors.rows(args.old_h, hidden, args.type) : h;
+  if (sizes.padded) {
+    h.zero_();
+    if (args.old_h) h.narrow(1, 0, hidden).copy_(factor);
+    factor = h;
+  }
+  const Tensor state = tensors.empty(rows, hidden, args.state_type);
+  const Tensor cells = tensors.empty((sizes.states - 1) * rows, hidden, args.state_type);
+  Tensor products = tensors.empty(rows, sizes.gates * sizes.gate_size(), args.type);
+  StepProduct multiply(tensors.weights(args.weights, args.weights_stride).t(), rows, args.tf32);
+  step.h = h.mutable_data_ptr();
+  step.output_state = state.mutable_data_ptr(), step.cells = cells.mutable_data_ptr();
   for (; step.step < args.steps; ++step.step) {
-    if (step.step > 0 || args.old_h) {
-      multiply(h, products, stream);
+    if (!step.is_first() || args.old_h) {
+      multiply(factor, products, stream);
       step.products = products.const_data_ptr();
     }
     C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    factor = h;
   }
-  if (narrow_cells.defined()) narrow_cells.copy_(cells);
 }
 
 void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
@@ -151,24 +142,18 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   const void* kernel = step_variant(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
-  const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size,
-                gates = sizes.gates * sizes.gate_size();
+  const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size, size = sizes.gate_size(),
+                gates = sizes.gates * size;
   const Tensor grad_state = tensors.empty(rows, hidden, args.state_type);
-  copy_or_zero(grad_state, tensors.state(args.grad_new_h), args.grad_new_h);
-  const int64_t cell_rows = (sizes.states - 1) * rows;
-  const Tensor grad_cells = args.grad_old_cells ? tensors.cells(args.grad_old_cells)
-                                                : tensors.empty(cell_rows, hidden, args.state_type);
-  copy_or_zero(grad_cells, tensors.cells(args.grad_new_cells), args.grad_new_cells);
-  if (sizes.parameters > 0) {
-    const int64_t all_rows = sizes.parameters * rows;
-    tensors.at(args.grad_parameters, {all_rows, hidden}, {hidden, 1}, args.state_type).zero_();
-  }
+  const Tensor grad_cells = args.grad_old_cells
+                                ? tensors.cells(args.grad_old_cells)
+                                : tensors.empty((sizes.states - 1) * rows, hidden, args.state_type);
   const Tensor weights = tensors.weights(args.weights, args.weights_stride);
   StepProduct multiply(weights, rows, args.tf32);
   const bool gates_apart = multiplies_gates_apart(sizes);
-  const Tensor weights_apart = weights.view({sizes.gates, sizes.gate_size(), hidden});
-  Tensor products = gates_apart ? like.new_empty({sizes.gates, rows, hidden}, at::kFloat)
-                                : tensors.empty(rows, hidden, args.type);
+  const Tensor weights_apart = weights.view({sizes.gates, size, size});
+  Tensor products = gates_apart ? like.new_empty({sizes.gates, rows, size}, at::kFloat)
+                                : tensors.empty(rows, size, args.type);
   // The factor beside the weights.
   const auto& grads = args.adds_gates ? args.grad_gates : args.grad_hidden;
   const auto* grads_data = static_cast<const char*>(grads.data);
@@ -189,8 +174,8 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
     if (gates_apart) {
-      const Tensor each = tensors.at(of_step, {sizes.gates, rows, sizes.gate_size()},
-                                     {sizes.gate_size(), grads.row_stride, 1}, args.type);
+      const Tensor each =
+          tensors.at(of_step, {sizes.gates, rows, size}, {size, grads.row_stride, 1}, args.type);
       multiply_to_floats(each, weights_apart, products);
     } else {
       multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type), products,
