@@ -127,8 +127,10 @@ bool run_in_turn(const SequenceInputs& in, const RecurrentCell& cell, bool backw
 struct LayerCall {
   OptionalTensor input{}, weight_ih{};  // on a CPU: the factors of the gates' product
   OptionalTensor bias_ih{};             // not in the gates yet
-  // Where to write the results of one direction; or only the states of both, [directions, batch, hidden_size].
-  Tensor output{}, h_n{}, c_n{};
+  Tensor output{};                      // where to write that of one direction
+  // Last states, [all, batch, hidden_size], of which to write those of the call's directions, from `first` on.
+  Tensor h_n{}, c_n{};
+  int64_t first = 0;
 };
 
 // The dtype of the returned cell states.
@@ -150,6 +152,11 @@ SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, S
           given ? call.c_n : empty({cells, batch_size, hidden_size}, in.gates, of_c_n),
           saves == kSavesAll ? empty(in.gates.sym_sizes(), in.gates) : Tensor(),
           saves ? empty({steps, cells, batch_size, hidden_size}, in.gates, state) : Tensor()};
+}
+
+void* written_states(const Tensor& states, const Tensor& given, int64_t first) {
+  const int64_t before = states.is_same(given) ? first * states.stride(0) : 0;
+  return static_cast<char*>(states.mutable_data_ptr()) + before * states.element_size();
 }
 
 SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
@@ -178,8 +185,8 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     args.input_bias = data_or_null(bias_ih);
     args.old_cells = data_or_null(c_0);
     args.output = written_steps_of(output, in.reverse);
-    args.new_h = h_n.mutable_data_ptr();
-    args.new_cells = cell.states > 1 ? c_n.mutable_data_ptr() : nullptr;
+    args.new_h = written_states(h_n, call.h_n, call.first);
+    if (cell.states > 1) args.new_cells = written_states(c_n, call.c_n, call.first);
     args.narrow_cells = floating_type(c_n.scalar_type()) != args.state_type;
     args.states_apart = call.h_n.defined();
     args.saved_gates = written_steps_of(saved_gates, in.reverse);
@@ -198,9 +205,7 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
 #endif
     if (in.gates.is_cpu()) sequence_forward_cpu(args, cell.cpu);
   }
-  if (c_n.scalar_type() != cells_dtype(in)) {
-    c_n = call.c_n.defined() ? Tensor(call.c_n).copy_(c_n) : c_n.to(cells_dtype(in));
-  }
+  if (c_n.scalar_type() != cells_dtype(in)) c_n = c_n.to(cells_dtype(in));
   return results;
 }
 
@@ -222,20 +227,6 @@ SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
 }
 
 // --------------------------------------------------------------------------------------- backward --
-
-// An array for the gates' gradients. On a CPU a large one would get new pages at each call, whose first use is
-// slow. So a thread reuses the last array's memory, if it has the same size and nobody else holds it.
-static Tensor empty_gradients(const Tensor& gates, at::Storage& last) {
-  constexpr size_t kLeast = 1 << 20, kMost = 1 << 26;  // bytes
-  if (last && last.use_count() == 1 && last.nbytes() == gates.nbytes() && gates.is_cpu()) {
-    return empty({0}, gates).set_(last, 0, gates.sizes());
-  }
-  const Tensor result = empty(gates.sym_sizes(), gates);
-  if (gates.is_cpu() && result.nbytes() >= kLeast && result.nbytes() <= kMost) {
-    last = result.storage();
-  }
-  return result;
-}
 
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence_backward(in);

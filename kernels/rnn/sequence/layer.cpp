@@ -143,10 +143,11 @@ Tensor beside(const Tensor& states, int64_t first) {
   return states.narrow(0, first, 2).transpose(0, 1).flatten(1);
 }
 
-// The results' states, [..., batch, directions*units], where they belong: [directions, batch, units].
-void put(const Tensor& states, const Tensor& target) {
-  if (!target.defined() || states.is_same(target)) return;
-  target.copy_(states.view({target.size(1), target.size(0), target.size(2)}).transpose(0, 1));
+// Puts a call's states, [..., batch, directions*units], where they belong, if the kernels have not.
+void put(const Tensor& states, const Tensor& all, int64_t first, int64_t directions) {
+  if (!all.defined() || states.is_same(all)) return;
+  const Tensor each = states.view({all.size(1), directions, all.size(2)}).transpose(0, 1);
+  all.narrow(0, first, directions).copy_(each);
 }
 
 // One direction of a layer or both, and how it runs.
@@ -211,7 +212,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
   const bool together =
       directions > 1 && directions_together(input, like, name, pads && !whole,
                                             !at_once && c10::GradMode::is_enabled(), tf32);
-  if (together && whole) pads = false;  // for the products, which gain less than two launches cost
+  if (together && whole) pads = false;
   const int64_t count = together ? 2 : 1, rows = input.size(1);
   const int64_t units = like.size(-1) * (like.dim() == 3 ? like.size(0) : 1);
   std::optional<KernelGuard> guard;
@@ -233,9 +234,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
     for (int64_t d = 0; d < directions; d += count) {
       const Part part{k, d, count, pads, at_once};
       LayerInputs one = inputs_of(stack, part, x);
-      LayerCall call;
-      if (at_once) call.h_n = all_h.narrow(0, k * directions + d, count);
-      if (all_c.defined()) call.c_n = all_c.narrow(0, k * directions + d, count);
+      LayerCall call{.h_n = all_h, .c_n = all_c, .first = k * directions + d};
       if (all_outputs.defined()) call.output = all_outputs.narrow(2, d * units, units);
       if (pads || (together && at_once)) {
         copy_operands(stack, part, &one);
@@ -250,7 +249,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
       const auto [y, h, c] = run(one, at_once || one.is_only_computed(), call);
       outputs.push_back(y);
       if (at_once) {
-        put(h, call.h_n), put(c, call.c_n);
+        put(h, all_h, call.first, count), put(c, all_c, call.first, count);
         continue;
       }
       for (int64_t i = 0; i < count; ++i) {

@@ -1,6 +1,7 @@
 #include "rnn/sequence/all_steps/weight_gradients.h"
 
 #include "core/host/formula.h"
+#include "core/launch/device.h"
 #include "core/products/library.h"
 #include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/recurrences.h"
@@ -94,6 +95,18 @@ Tensor grad_bias(const Tensor& grad_hidden) {
   const Tensor rows = grad_hidden.flatten(0, 1);
   if (!rows.is_cuda()) return rows.sum(0);
   return product_of_library(rows.new_ones({1, rows.size(0)}), rows, /*tf32=*/false).squeeze(0);
+}
+
+Tensor empty_gradients(const Tensor& gates, at::Storage& last) {
+  constexpr size_t kLeast = 1 << 20, kMost = 1 << 26;  // bytes
+  if (last && last.use_count() == 1 && last.nbytes() == gates.nbytes() && gates.is_cpu()) {
+    return empty({0}, gates).set_(last, 0, gates.sizes());
+  }
+  const Tensor result = empty(gates.sym_sizes(), gates);
+  if (gates.is_cpu() && result.nbytes() >= kLeast && result.nbytes() <= kMost) {
+    last = result.storage();
+  }
+  return result;
 }
 
 }  // namespace lltm_jit

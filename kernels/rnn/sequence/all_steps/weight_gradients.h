@@ -7,6 +7,10 @@
 
 namespace lltm_jit {
 
+// An array for the gates' gradients. On a CPU a large one would get new pages at each call, whose first use is
+// slow. So a thread reuses the last array's memory, if it has the same size and nobody else holds it.
+Tensor empty_gradients(const Tensor& gates, at::Storage& last);
+
 // Products with the states that the steps began with, which are `output` and h_0, summed over steps and rows;
 // shaped like weight_hh. Their units may be padded.
 Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,

@@ -232,6 +232,12 @@ Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tens
     const OptionalTensor bias_ih = bias(2), bias_hh = bias(3);
     const PadInputs in{input, own[0], own[1], bias_ih, bias_hh, gates, add_biases};
     check(in);
+    for (size_t i = 0; i < own.size(); ++i) {
+      const Tensor& first = directions[0][i];
+      TORCH_CHECK(own[i].sizes() == first.sizes() && own[i].device() == first.device() &&
+                      own[i].scalar_type() == first.scalar_type(),
+                  "expected the weights of both directions to be alike");
+    }
     each.push_back(five(in));
     if (!sizes) sizes.emplace(in, pads);
   }

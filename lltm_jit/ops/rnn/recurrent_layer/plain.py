@@ -45,7 +45,8 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
     one = layer.num_heads == 1
     pads = x.is_cuda and one and steps > 1 and needs_padding(size, x.dtype)
     try:
-        weights = [getattr(layer, name) for name in names]
+        own = layer._parameters | vars(layer)  # getattr would take ten times as long
+        weights = [own[name] if name in own else getattr(layer, name) for name in names]
         if has_torch_function(weights):
             return None
         output, last, cells = native.rnn.recurrent_layers(

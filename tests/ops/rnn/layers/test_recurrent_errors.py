@@ -202,3 +202,15 @@ def test_a_wrong_bias_of_the_input_is_refused(device, bias, message):
     layer.bias_ih_l0 = nn.Parameter(bias.to(device))
     with torch.no_grad(), pytest.raises(RuntimeError, match=message):
         layer(torch.randn(5, 2, 3, device=device))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+@pytest.mark.parametrize(
+    "weight", [torch.zeros(32, 3).half(), torch.zeros(32, 11)], ids=["dtype", "shape"]
+)
+def test_a_wrong_weight_of_the_other_direction_is_refused(device, weight):
+    """Also where one kernel copies both directions' weights."""
+    layer = lltm_jit.LSTM(3, 8, bidirectional=True, device=device)
+    layer.weight_ih_l0_reverse = nn.Parameter(weight.to(device))
+    with torch.no_grad(), pytest.raises(RuntimeError, match="weight_ih_l0_reverse"):
+        layer(torch.randn(5, 2, 3, device=device))

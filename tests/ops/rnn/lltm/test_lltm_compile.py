@@ -164,10 +164,11 @@ def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
     shapes = [{0: batch}] * 3 + [{0: steps, 1: rows}]
     program = torch.export.export(module, args(3, 4, 5), dynamic_shapes=shapes)
     loaded = loaded_package(program, tmp_path / "several.pt2")
+    error = 0 if device == "cpu" else 1e-6  # a GPU's products for both directions may differ
     with torch.no_grad():
         for sizes in ((2, 2, 9), (3, 7, 2), (9, 4, 5)):
             new = args(*sizes)
-            torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=0)
+            torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=error)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -92,7 +92,8 @@ def test_mode_that_overrides_functions(device):
         output, _ = layer(x)
     calls = [call for call in recorder.calls if "recurrent" in call]
     assert calls == ["lltm_jit.recurrent_sequence"] * 2
-    torch.testing.assert_close(output, layer(x)[0], rtol=0, atol=0)
+    error = 0 if device == "cpu" else 1e-6  # a GPU's products of padded rows may differ
+    torch.testing.assert_close(output, layer(x)[0], rtol=0, atol=error)
 
 
 def test_lazy_negation_and_zeros():

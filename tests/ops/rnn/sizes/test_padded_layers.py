@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from op_testing import needs_gpu
-from sequence_testing import LAYERS, THEIRS, launched
+from sequence_testing import LAYERS, THEIRS, launched, tensors
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_map
@@ -123,6 +123,35 @@ def test_directions_share_a_call_where_they_share_a_launch():
     }.items():
         layer = lltm_jit.LSTM(8, hidden_size, bidirectional=True, device="cuda", dtype=torch.half)
         assert layer._together([torch.zeros(steps, rows, 8).to(layer.weight_hh_l0)]) is together
+
+
+@needs_gpu
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("hidden_size", [7, 16])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_both_directions(kind, hidden_size, given, monkeypatch, tmp_path):
+    """Without gradients, a layer copies its operands in one launch, and has one sequence."""
+    torch.manual_seed(0)
+    layer = LAYERS[kind](5, hidden_size, 2, bidirectional=True, device="cuda")
+    x = torch.randn(6, 3, 5, device="cuda", requires_grad=True)
+    h = torch.randn(4, 3, hidden_size, device="cuda")
+    state = None if not given else (h, h.tanh()) if kind == "LSTM" else h
+    with torch.no_grad():
+        found = tensors(layer(x, state))
+        names = [each["name"] for each in launched(lambda: layer(x, state), tmp_path)]
+    assert sum("copy_rows" in name for name in names) == 2
+    assert sum("sequence_forward" in name for name in names) == 2
+    assert not any("Cat" in name for name in names)
+    for result in found:
+        assert result.is_contiguous()
+        result.detach_()
+    together = trained(layer, x, state)
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
+    monkeypatch.setattr(layer, "_together", lambda _: False)
+    apart = trained(layer, x, state)
+    for one, other in zip(found + together, apart[: len(found)] + apart, strict=True):
+        scale = other.abs().max().item()
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-3 * scale)  # TF32
 
 
 @needs_gpu
