@@ -315,17 +315,17 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   SequenceGradients grads;
   auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
   if (mask[0]) of_gates = grad_gates;
-  if (mask[1] && before.defined()) {
-    const Tensor both =
-        multiply_steps(grad_hidden.flatten(0, 1).t(), before.flatten(0, 1), in.in.tf32);
-    of_weights = both.narrow(1, 0, weight_hh.size(1));
+  Tensor* sums = mask[2] ? &of_bias : nullptr;
+  if (mask[1]) of_weights = small_grad_weight_hh(grad_hidden, output, old_h, in.in, sums);
+  if (mask[1] && !of_weights.defined() && before.defined()) {
+    of_weights = multiply_steps(grad_hidden.flatten(0, 1).t(), before.flatten(0, 1), in.in.tf32);
     // The ones behind the outputs have made the sums for the bias, too; with TF32 their terms are rounded.
-    if (mask[2] && !in.in.tf32) of_bias = both.select(1, weight_hh.size(1)).contiguous();
-  } else if (mask[1]) {
+    if (mask[2] && !in.in.tf32) of_bias = of_weights.select(1, weight_hh.size(1)).contiguous();
+  } else if (mask[1] && !of_weights.defined()) {
     of_weights = now_or_later(put_off, weight_hh.sizes(), gates,
                               grad_weight_hh_of(grad_hidden, output, old_h, in.in));
-    if (padded) of_weights = of_weights.narrow(1, 0, weight_hh.size(1));
   }
+  if (mask[1] && padded) of_weights = of_weights.narrow(1, 0, weight_hh.size(1));
   if (mask[2] && !of_bias.defined()) {
     of_bias = now_or_later(put_off, grad_hidden.sizes().slice(2), gates,
                            [grad_hidden = grad_hidden] { return grad_bias(grad_hidden); });

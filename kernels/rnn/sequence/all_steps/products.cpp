@@ -13,6 +13,7 @@
 #include "rnn/sequence/all_steps/in_float/kernels.h"
 #include "rnn/sequence/all_steps/on_cpu.h"
 #include "rnn/sequence/all_steps/put_off.h"
+#include "rnn/sequence/all_steps/small/products.h"
 #include "rnn/sequence/all_steps/weight_gradients.h"
 
 namespace lltm_jit {
@@ -105,6 +106,7 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const Optiona
     if (a.scalar_type() == at::kFloat) return multiply_on_cpu<float>(a, b, initial);
     if (a.scalar_type() == at::kDouble) return multiply_on_cpu<double>(a, b, initial);
   }
+  if (const Tensor small = multiply_small(a, b, initial); small.defined()) return small;
 #ifdef LLTM_JIT_CUDA
   if (a.is_cuda() && pays_in_parts(a, b, tf32, initial.has_value()))
     return multiply_in_parts(a, b, tf32, initial);
@@ -250,11 +252,16 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
   }
   const Tensor grad = matrix(grad_gates);
   if (mask[0]) grad_input = multiply_steps(grad, weight_ih, tf32).view(input.sizes());
+  // To put off a small product takes longer than to compute it.
   if (mask[1]) {
+    grad_weight =
+        multiply_small(grad.t(), matrix(input), std::nullopt, mask[2] ? &grad_bias : nullptr);
+  }
+  if (mask[1] && !grad_weight.defined()) {
     grad_weight = now_or_later(put_off, weight_ih.sizes(), input,
                                [=] { return multiply_steps(grad.t(), matrix(input), tf32); });
   }
-  if (mask[2]) {
+  if (mask[2] && !grad_bias.defined()) {
     grad_bias = now_or_later(put_off, grad.sizes().slice(1), input,
                              [=] { return lltm_jit::grad_bias(grad_gates); });
   }

@@ -4,6 +4,7 @@
 #include "core/launch/device.h"
 #include "core/products/library.h"
 #include "rnn/sequence/all_steps/products.h"
+#include "rnn/sequence/all_steps/small/products.h"
 #include "rnn/sequence/recurrences.h"
 
 namespace lltm_jit {
@@ -54,25 +55,76 @@ Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
   return result;
 }
 
+// Of all steps at once, if the states lie step by step.
+Tensor small_grad_weight(const OfDirection& of, Tensor* bias) {
+  const int64_t rows = of.output.size(1), others = of.grads.size(0) - 1;
+  const auto whole = [&](const Tensor& steps) {
+    return steps.stride(2) == 1 && (others == 0 || steps.stride(0) == rows * steps.stride(1));
+  };
+  if (!whole(of.grads) || !whole(of.output)) return {};
+  const int64_t depth = of.grads.size(0) * rows;
+  // The step before, whose row of the first step lies in front of the output, or behind it.
+  const int64_t from = of.output.stride(1) * (of.reverse ? rows : -rows);
+  SmallRows first{};
+  if (of.h_0) {
+    if (of.h_0->stride(1) != 1) return {};
+    first = {of.h_0->const_data_ptr(), of.h_0->stride(0)};
+  }
+  first.begin = int(of.reverse ? depth - rows : 0), first.end = first.begin + int(rows);
+  return multiply_small(of.grads.flatten(0, 1).t(), of.output.flatten(0, 1), std::nullopt, bias,
+                        first, from);
+}
+
+std::vector<OfDirection> directions_of(const Tensor& grad_hidden, const Tensor& output,
+                                       const OptionalTensor& h_0, const SequenceInputs& in) {
+  const int64_t count = recurrences_of(in).directions;
+  std::vector<OfDirection> all;
+  for (int64_t d = 0; d < count; ++d) {
+    const auto part = [&](const Tensor& tensor) {
+      const int64_t size = tensor.size(-1) / count;
+      return tensor.narrow(-1, d * size, size);
+    };
+    all.push_back({part(grad_hidden), part(output), h_0 ? OptionalTensor(part(*h_0)) : std::nullopt,
+                   in.control && in.bidirectional ? in.control->select(0, d) : in.control,
+                   in.reverse != (d == 1)});
+  }
+  return all;
+}
+
+// Of the weights of all recurrences.
+Tensor together(std::vector<Tensor> each, const SequenceInputs& in) {
+  if (has_recurrences(in) && recurrences_of(in).heads == 1) {
+    for (Tensor& one : each) one = one.unsqueeze(0);
+  }
+  return each.size() == 1 ? each[0] : cat(each, 0);
+}
+
 }  // namespace
 
 Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
                       const SequenceInputs& in) {
-  const auto [directions, heads] = recurrences_of(in);
   std::vector<Tensor> each;
-  for (int64_t d = 0; d < directions; ++d) {
-    const auto part = [d = d, count = directions](const Tensor& tensor) {
-      const int64_t size = tensor.size(-1) / count;
-      return tensor.narrow(-1, d * size, size);
-    };
-    each.push_back(grad_weight(
-        {part(grad_hidden), part(output), h_0 ? OptionalTensor(part(*h_0)) : std::nullopt,
-         in.control && in.bidirectional ? in.control->select(0, d) : in.control,
-         in.reverse != (d == 1)},
-        heads, in.tf32));
-    if (has_recurrences(in) && heads == 1) each.back() = each.back().unsqueeze(0);
+  for (const OfDirection& one : directions_of(grad_hidden, output, h_0, in)) {
+    each.push_back(grad_weight(one, recurrences_of(in).heads, in.tf32));
   }
-  return directions == 1 ? each[0] : cat(each, 0);
+  return together(std::move(each), in);
+}
+
+Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output,
+                            const OptionalTensor& h_0, const SequenceInputs& in, Tensor* bias) {
+  if (!output.is_cuda() || in.control || recurrences_of(in).heads > 1 ||
+      output.size(0) * output.size(1) > kMostSmallDepth) {
+    return {};
+  }
+  std::vector<Tensor> each, biases;
+  for (const OfDirection& one : directions_of(grad_hidden, output, h_0, in)) {
+    Tensor of_bias;
+    each.push_back(small_grad_weight(one, bias ? &of_bias : nullptr));
+    if (!each.back().defined()) return {};
+    biases.push_back(of_bias);
+  }
+  if (bias) *bias = biases.size() == 1 ? biases[0] : cat(biases, 0);
+  return together(std::move(each), in);
 }
 
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import assert_threads_change_no_bit, needs_gpu
+from op_testing import assert_threads_change_no_bit, bits, needs_gpu
+from sequence_testing import launched
 from torch import Tensor
 from torch.func import functional_call
 
@@ -145,6 +146,43 @@ def test_large_products_keep_infinities_and_nans_in_their_rows():
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-2, equal_nan=True)
     tiny = (3, 4, 9)
     torch.testing.assert_close(found[0][tiny].double(), expected[0][tiny], rtol=1e-4, atol=0)
+
+
+# Tiles that end, and depths that warps share unequally.
+SMALL = [(1, 5, 4, 8), (3, 13, 12, 36), (9, 37, 64, 100), (1, 38, 164, 20), (4, 250, 24, 24)]
+
+
+@needs_gpu
+@pytest.mark.parametrize("layout", ["dense", "wide"])
+@pytest.mark.parametrize("size", SMALL, ids=str)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
+def test_small_products_round_no_factor_and_take_a_launch_each(dtype, size, layout, tmp_path):
+    """Whatever the precision; the gradient of the bias comes with that of the weights."""
+    given = [tensor.detach().cuda() for tensor in operands(size, dtype, layout)]
+    grad = torch.randn(*size[:2], size[3], dtype=dtype, device="cuda")
+    leaves = [tensor.requires_grad_() for tensor in given]
+    found = with_gradients(lambda *given: input_gates(*given, tf32=True), leaves, grad)
+    expected = with_gradients(F.linear, [t.double() for t in leaves], grad.double())
+    for ours, theirs in zip(found, expected, strict=True):
+        terms = max(size[2], size[0] * size[1]) * torch.finfo(torch.float).eps
+        error = (terms + torch.finfo(dtype).eps) * theirs.abs().max().item()
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=error)
+    kernels = launched(lambda: with_gradients(input_gates, leaves, grad), tmp_path)
+    assert len([each for each in kernels if each["cat"] == "kernel"]) == 3
+    assert bits(with_gradients(input_gates, leaves, grad)) == bits(found)
+
+
+@needs_gpu
+def test_small_products_keep_nans_and_infinities_in_their_rows():
+    x, weight, bias = (t.detach().cuda().requires_grad_() for t in operands(SMALL[1], torch.float))
+    grad = torch.randn(3, 13, 36, device="cuda")
+    with torch.no_grad():
+        x[2, 12, 3], weight[9, 4], grad[0, 0, 35] = torch.nan, torch.inf, torch.nan
+    gates, of_x, of_weight, of_bias = with_gradients(input_gates, [x, weight, bias], grad)
+    assert gates.isfinite().sum() == (3 * 13 - 1) * 35
+    assert of_x.isfinite().sum() == (3 * 13 - 1) * 11
+    assert of_weight.isfinite().sum() == 35 * 11
+    assert of_bias.isfinite().sum() == 35
 
 
 @needs_gpu
