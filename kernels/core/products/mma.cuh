@@ -32,4 +32,15 @@ __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
 #undef LLTM_JIT_MMA
 }
 
+// The same of floats as TF32, with 8 k. Lane l has of A the elements (l / 4, l % 4) and (l / 4 + 8, l % 4), then those
+// four columns to the right; and of B (l % 4, l / 4) and the one four rows below.
+__device__ __forceinline__ void mma_tf32(float (&sums)[4], const uint32_t (&a)[4],
+                                         const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 }  // namespace lltm_jit

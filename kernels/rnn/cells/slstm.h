@@ -65,6 +65,15 @@ class CellDerivative<SlstmCell, T, false> {
     by_n_ = by_c_ * quotient;
   }
 
+  template <typename Other>
+  LLTM_JIT_HOST_DEVICE explicit CellDerivative(const CellDerivative<SlstmCell, Other>&) {}
+  template <typename Function>
+  LLTM_JIT_HOST_DEVICE void for_numbers(const Function& function) {
+    for (T* number : {&candidate_, &input_gate_, &forget_gate_, &by_forget_, &by_candidate_,
+                      &by_output_, &by_c_, &by_n_, &old_c_, &old_n_, &of_input_, &of_kept_, &of_n_})
+      function(*number);
+  }
+
   LLTM_JIT_HOST_DEVICE Step operator()(const T (&grad_now)[4]) const {
     const T c = grad_now[1] + grad_now[0] * by_c_;
     const T n = of_n_ * (grad_now[2] - grad_now[0] * by_n_);

@@ -186,6 +186,12 @@ class CellDerivative {
 
  public:
   CellDerivative() = default;
+  // One whose numbers for_numbers() sets, as the same cell has them in another type.
+  template <typename Other>
+  LLTM_JIT_HOST_DEVICE explicit CellDerivative(const CellDerivative<Cell, Other>& other) {
+    LLTM_JIT_UNROLL
+    for (int s = 0; s < Traits::kStates; ++s) now_[s].active = other.active(s);
+  }
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) {
     CellStep<Cell, Dual<T, kVariables>> variables;
     number<0, Traits::kGates>(in.x, variables.x);
@@ -204,6 +210,19 @@ class CellDerivative {
     gather<kOld, Traits::kStates>(grad_now, grads.old);
     return grads;
   }
+
+  // Calls function(number) for the numbers that this is made of, in an order that depends on the cell alone.
+  template <typename Function>
+  LLTM_JIT_HOST_DEVICE void for_numbers(const Function& function) {
+    LLTM_JIT_UNROLL
+    for (int s = 0; s < Traits::kStates; ++s) {
+      LLTM_JIT_UNROLL
+      for (int i = 0; i < kVariables; ++i) {
+        if (now_[s].depends_on(i)) function(now_[s].partials[i]);
+      }
+    }
+  }
+  LLTM_JIT_HOST_DEVICE uint32_t active(int state) const { return now_[state].active; }
 
  private:
   template <int kFirst, int kCount, int kRoom>
@@ -242,7 +261,21 @@ class CellDerivative<Cell, T, true> {
 
  public:
   CellDerivative() = default;
+  template <typename Other>
+  LLTM_JIT_HOST_DEVICE explicit CellDerivative(const CellDerivative<Cell, Other>&) {}
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) : in_(in) {}
+
+  template <typename Function>
+  LLTM_JIT_HOST_DEVICE void for_numbers(const Function& function) {
+    const auto of = [&](auto& numbers, int count) {
+      LLTM_JIT_UNROLL
+      for (int i = 0; i < count; ++i) function(numbers[i]);
+    };
+    of(in_.x, Traits::kGates);
+    if constexpr (!Traits::kAddsGates) of(in_.h, Traits::kGates);
+    of(in_.p, Traits::kParameters);
+    of(in_.old, Traits::kStates);
+  }
 
   LLTM_JIT_HOST_DEVICE Step operator()(const T (&grad_now)[Traits::kStates]) const {
     Step grads;

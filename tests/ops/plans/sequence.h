@@ -44,7 +44,8 @@ inline void bind_sequence(py::module_ m) {
            [](const SequenceShape& shape, const SequenceSizes& sizes, SequencePass pass) {
              return pass == SequencePass::Forward
                         ? shape.forward_bytes(sizes.gates)
-                        : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
+                        : shape.backward_bytes(sizes.gates, sizes.states, sizes.parameters,
+                                               sizes.adds_gates);
            });
   bind_result<ManyRowsShape>(m, "ManyRowsShape", "blocks units tiles chunks streamed scaled",
                              &ManyRowsShape::blocks, &ManyRowsShape::units, &ManyRowsShape::tiles,

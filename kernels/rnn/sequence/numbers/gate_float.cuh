@@ -123,6 +123,18 @@ __device__ __forceinline__ FullGateFloat sigmoid(FullGateFloat x) {
   return FullGateFloat(approximate_inverse(1 + Math<FullGateFloat>::exp(-x).value));
 }
 
+// Has functions in name alone: for what depends on nothing but a cell's code.
+struct NoFunctions;
+using NoFloat = FloatOf<NoFunctions>;
+
+template <>
+struct Math<NoFloat> : FloatMath<NoFunctions> {
+  static __device__ __forceinline__ NoFloat exp(NoFloat x) { return x; }
+  static __device__ __forceinline__ NoFloat expm1(NoFloat x) { return x; }
+  static __device__ __forceinline__ NoFloat log1p(NoFloat x) { return x; }
+  static __device__ __forceinline__ NoFloat tanh(NoFloat x) { return x; }
+};
+
 // The type in which a cell computes, by element type.
 template <typename scalar_t>
 using GateNumber =

@@ -11,7 +11,8 @@
 // Note [Floats in one half]
 // TF32 keeps 11 bits of a float, as half does. If the user allows TF32, only the upper parts are multiplied: one
 // product instead of three, with weights of half the size. Their scales are the same, so that rows stay
-// independent.
+// independent. In one small block, where weights have room and everything waits for a row's scale, the tensor cores
+// multiply TF32 itself: two products of 8 k.
 //
 // A warp's weights have one scale. In B each row of the batch has its own, for some tiles at once (kScaled in
 // one_launch/products/warp_weights.cuh). So a row's results depend on no other row, even if that is large, infinite
@@ -64,6 +65,17 @@ struct HalfParts {
   __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float scale)
       : HalfParts(first, second, scale, scale) {}
 };
+
+// Floats as TF32.
+template <int kWords>
+__device__ __forceinline__ Words<kWords> rounded_to_tf32(const Words<kWords>& w) {
+  Words<kWords> result;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result.value[i]) : "f"(__uint_as_float(w.value[i])));
+  }
+  return result;
+}
 
 // A tile of weights, four numbers of k of one row, then of the row eight further on: operand A of the upper
 // parts, and if there is room for them of the lower ones.

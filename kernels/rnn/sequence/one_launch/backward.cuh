@@ -6,6 +6,7 @@
 #pragma once
 
 #include "rnn/sequence/one_launch/cell/backward.cuh"
+#include "rnn/sequence/one_launch/cell/beside.cuh"
 #include "rnn/sequence/one_launch/load/saved_steps.cuh"
 #include "rnn/sequence/one_launch/load/weights.cuh"
 #include "rnn/sequence/one_launch/products/gradients.cuh"
@@ -28,17 +29,23 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   using DerivedCell = BackwardCell<Cell, scalar_t, Shape, kControls, kAllStates>;
   using Prepared = typename DerivedCell::Prepared;
   using Steps = SavedSteps<Cell, scalar_t, Shape>;
+  using Beside = DerivativesBeside<Cell, scalar_t, Shape, kControls, kAllStates>;
+  using Deriving = DerivingThread<Cell, scalar_t, Shape, kControls, kAllStates>;
 
   // The gradients of the initial state have an iteration of their own; inside the same loop if receiving them makes
   // products, which would otherwise be compiled twice.
   static constexpr int kIterationsAfter = kSendsParts ? 0 : 1;
 
+  // One block of floats: the gradients are put by their elements, and written as packs once they are there.
+  static constexpr bool kPutsElements = kShape.small_floats() && !kControls;
+
   // Shared memory.
   static constexpr int kRing = Gradients::kBytes;
-  static constexpr int kBarriers =
+  static constexpr int kBeside =
       kRing + kShape.ring_bytes(SequenceShape::kStages, Steps::kPacks, Steps::kFloats);
+  static constexpr int kBarriers = kBeside + Beside::kBytes;
   static_assert(kBarriers + SequenceShape::kBarrierBytes ==
-                kShape.backward_bytes(kGates, kStates, kAdds));
+                kShape.backward_bytes(kGates, kStates, CellTraits<Cell>::kParameters, kAdds));
 
  public:
   // A thread for one set of rows, of all recurrences.
@@ -57,8 +64,20 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
                   -place_.recurrence.stride(args.control_step_stride), args.steps, args.batch_size),
         elements_(place_),
         pack_(place_),
+        beside_(place_.lane, shared + kBeside),
         made_(place_, args) {}
 
+  // The work of a thread of the block.
+  static __device__ __forceinline__ void run(const SequenceBackwardArgs& args, uint32_t shared,
+                                             int set) {
+    if (kShape.derives_beside() && threadIdx.x >= kShape.threads()) {
+      Deriving(args, shared, set, kRing, kBeside).run();
+    } else {
+      BackwardThread(args, shared, set).run();
+    }
+  }
+
+ private:
   __device__ __forceinline__ void run() {
     begin();
     for (int iteration = 0; iteration < place_.steps + kIterationsAfter; ++iteration)
@@ -71,11 +90,10 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     gradients_.finish();
   }
 
- private:
   __device__ __forceinline__ void begin() {
     gradients_.clear();
     cell_.begin(place_, elements_, args_);
-    saved_.begin(elements_, pack_);
+    if constexpr (!kShape.derives_beside()) saved_.begin(elements_, pack_);
     gradients_.start();
   }
 
@@ -98,7 +116,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
       if (receives() && (has_step || !kCluster || args_.grad_old_h)) {
         gradients_.receive(iteration, phase, grad_h,
                            [&] {  // one block: while the tensor cores work
-                             if (has_step) prepare(iteration, &prepared);
+                             if (kShape.derives_beside() || has_step) prepare(iteration, &prepared);
                              if (place_.lane.finishes() && iteration > 0) write(iteration - 1);
                            });
       }
@@ -106,10 +124,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
         if (place_.lane.finishes(phase)) cell_.write(elements_, args_, grad_h);
         continue;
       }
-      if (place_.lane.finishes(phase)) {
-        finish(grad_h, prepared);
-        put(iteration);
-      }
+      if (place_.lane.finishes(phase)) finish(iteration, grad_h, prepared);
       if (!kCluster || iteration + 1 < place_.steps || args_.grad_old_h) {
         gradients_.spread(iteration);
       }
@@ -120,6 +135,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
 
   __device__ __forceinline__ void prepare(int iteration, Prepared* prepared) {
     // Separate from has_step, or ptxas spills more of float's weights.
+    if constexpr (kShape.derives_beside()) return beside_.load(iteration, *prepared);
     if (!keep(place_.lane.finishes())) return;
     if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared->grad_cells);
     saved_.wait();
@@ -127,11 +143,24 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     saved_.next(iteration);
   }
 
-  __device__ __forceinline__ void finish(const float (&from_gates)[kElements],
+  __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
                                          const Prepared& prepared) {
     float grads[kGates][kElements], grads_of_h[kGates][kElements];
     cell_.finish(from_gates, prepared, controls_, grads, grads_of_h);
-    made_.take(pack_, grads, grads_of_h);
+    made_.template take<!kPutsElements>(pack_, grads, grads_of_h);
+    if constexpr (kPutsElements) {
+      float elements[kGates][kElements];
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) {
+          elements[g][e] = !place_.has_unit(e) ? 0 : kAdds ? grads[g][e] : grads_of_h[g][e];
+        }
+      }
+      gradients_.put(iteration, elements);
+    } else {
+      put(iteration);
+    }
   }
 
   __device__ __forceinline__ void put(int iteration) const {
@@ -147,7 +176,10 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     gradients_.put(iteration, packs);
   }
 
-  __device__ __forceinline__ void write(int iteration) { made_.write(place_, pack_, iteration); }
+  __device__ __forceinline__ void write(int iteration) {
+    if constexpr (kPutsElements) gradients_.read(iteration, made_.packs());
+    made_.write(place_, pack_, iteration);
+  }
 
   const SequenceBackwardArgs& args_;
   LanePlace<Shape> place_;
@@ -156,6 +188,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   Controls<Shape, kControls> controls_;
   Elements<Shape> elements_;
   LanePack<Shape> pack_;
+  Beside beside_;
   DerivedCell cell_;
   GateGradients<Shape, scalar_t, kGates, kAdds> made_;
 };

@@ -20,6 +20,9 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords,
       Facts::kCluster;
   static constexpr int kRowTiles = kShape.phase_tiles(), kPhases = kShape.phases;
+  // One block of floats: the results are sent by their elements, and written as packs once they are there.
+  static constexpr bool kElementwise = kShape.small_floats(),
+                        kSendsElements = kElementwise && !kControls;
   static_assert(kShape.bytes == sizeof(scalar_t));
   using Weights = WarpWeights<Shape, scalar_t, kGates, 1>;
   using Gates = InputGates<Shape, scalar_t, kGates>;
@@ -52,17 +55,22 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     outputs_.start();
   }
 
+  static __device__ __forceinline__ void run(const SequenceForwardArgs& args, uint32_t shared,
+                                             int set) {
+    ForwardThread(args, shared, set).run();
+  }
+
+ private:
   __device__ __forceinline__ void run() {
     begin();
     for (int step = 0; step < place_.steps; ++step) run_step(step);
     if (place_.lane.finishes()) {
-      if constexpr (!kCluster) outputs_.write();
+      if constexpr (!kCluster) write(place_.steps - 1, true);
       outputs_.write_state(cell_.state());
     }
     exchange_.finish();
   }
 
- private:
   static __device__ __forceinline__ ExchangePlace exchange_at(const SequenceForwardArgs& args,
                                                               int set, uint32_t shared) {
     return exchange_place<Shape, 1, kGates>(args, set, 1, shared, shared + kBarriers);
@@ -111,6 +119,8 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     typename Weights::Sums all;
     cell_.start_sums(place_.lane.finishes(phase), gates_.step().gates, all);
     const auto operands = operands_of(step, phase);
+    typename Gates::Step gates;
+    if constexpr (kElementwise) gates = gates_.step();
     if constexpr (kPhases == 1) begin_step(step);
     if constexpr (kShape.loads_ahead()) {
       weights_.multiply_loaded(all, operands, loaded_);
@@ -121,8 +131,9 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
       weights_.multiply(all, operands);
     } else {
       weights_.multiply(all, operands, [&] {  // while the tensor cores work
+        if constexpr (kElementwise) gates_.read(step + 1);
         outputs_.save_cells(cell_.state());
-        if (place_.lane.finishes()) outputs_.write(step > 0);
+        if (place_.lane.finishes()) write(step - 1, step > 0);
       });
     }
     float sums[kRowTiles][kGates][kElements];
@@ -140,16 +151,26 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     }
     group_sum_(step, phase, sums);
     if constexpr (kShape.loads_ahead()) load_after(step, phase);
-    const typename Gates::Step gates = gates_.step();
-    if constexpr (!kCluster) gates_.read(step + 1);
+    if constexpr (!kElementwise) gates = gates_.step();
+    if constexpr (!kElementwise && !kCluster) gates_.read(step + 1);
     if (place_.lane.finishes(phase)) {
       float output[kElements];
       cell_.finish(sums[0], gates.gates, controls_, output);
-      outputs_.take(output, sums[0], controls_);
-      if (!kCluster || step + 1 < place_.steps) send(step);
+      outputs_.template take<!kSendsElements>(output, sums[0], controls_);
+      if constexpr (kSendsElements) {
+        send_elements(step, output);
+      } else if (!kCluster || step + 1 < place_.steps) {
+        send(step);
+      }
       if (kCluster && step > 0 && threadIdx.x == 0) exchange_.expect(step - 1);
       if constexpr (kCluster) outputs_.write();
     }
+  }
+
+  // One block: writes a step's results, if there are any.
+  __device__ __forceinline__ void write(int step, bool any) {
+    if constexpr (kSendsElements) outputs_.set(load_shared<kWords>(exchange_.own_part(step)));
+    outputs_.write(any);
   }
 
   __device__ __forceinline__ void begin_step(int step) {
@@ -167,6 +188,12 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     weights_.load_ahead(last ? operands_of(step + 1, 0) : operands_of(step, phase + 1), loaded_);
   }
 
+  __device__ __forceinline__ void send_elements(int step, const float (&output)[kElements]) {
+    float elements[1][kElements];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) elements[0][e] = place_.has_unit(e) ? output[e] : 0;
+    exchange_.send(step, elements);
+  }
   __device__ __forceinline__ void send(int step) {
     // Units that do not exist may be NaN, which weights of zero would not cancel.
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;

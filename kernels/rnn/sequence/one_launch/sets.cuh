@@ -39,7 +39,7 @@ __device__ __forceinline__ void for_sets(const SequenceSizes& sizes, const Funct
   }
 }
 
-// Runs a kernel: Thread(args, shared, set).run() for the block's sets. What follows does not start early: the
+// Runs a kernel: Thread::run(args, shared, set) for the block's sets. What follows does not start early: the
 // blocks of another sequence would gather, several per SM, on the SMs that this one leaves free.
 template <typename Thread, typename Shape, typename Args>
 __device__ __forceinline__ void run_sequence(const Args& args) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void run_sequence(const Args& args) {
     extern __shared__ __align__(128) char shared[];
     wait_without_starting_successor();
     const uint32_t address = keep(shared_address(shared));
-    for_sets<Shape>(args, [&](int set) { Thread(args, address, set).run(); });
+    for_sets<Shape>(args, [&](int set) { Thread::run(args, address, set); });
   }
 #endif
 }

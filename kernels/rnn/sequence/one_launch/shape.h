@@ -55,12 +55,24 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int forward_stages() const {
     return blocks == 1 && groups <= 2 && rows == 4 ? 2 * kStages : kStages;
   }
+  // One block of floats with so few units that all wait for the instructions of one warp. Its lanes exchange elements
+  // through shared memory, which takes fewer than transposing them in registers.
+  LLTM_JIT_HOST_DEVICE constexpr bool small_floats() const {
+    return blocks == 1 && bytes == 4 && groups <= (tf32 ? 4 : 2);
+  }
   // Whether other warps load what the finishing ones read, backward in a cluster.
   LLTM_JIT_HOST_DEVICE constexpr bool helped() const {
     return blocks > 1 && !grid && splits >= 2 * finishers();
   }
   LLTM_JIT_HOST_DEVICE constexpr int warps() const { return groups * splits; }
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps(); }
+  // Backward: whether as many other warps compute the derivatives, Note [Derivatives beside].
+  LLTM_JIT_HOST_DEVICE constexpr bool derives_beside() const {
+    return small_floats() && splits == finishers() && warps() <= 2;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int backward_threads() const {
+    return derives_beside() ? 2 * threads() : threads();
+  }
   // A finishing lane's numbers for a gate, and the 32-bit words for as many elements.
   LLTM_JIT_HOST_DEVICE constexpr int elements() const { return rows == 4 ? 2 : 4; }
   LLTM_JIT_HOST_DEVICE constexpr int words() const { return elements() * bytes / 4; }
@@ -96,8 +108,12 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int sums) const {
     return sum_copies() * groups * phase_tiles() * (splits - 1) * sums * elements() * 128;
   }
+  // Note [Floats in one half]: whether the tensor cores multiply TF32 as it is.
+  LLTM_JIT_HOST_DEVICE constexpr bool multiplies_tf32() const { return tf32 && small_floats(); }
   // The bytes of a weight in products.
-  LLTM_JIT_HOST_DEVICE constexpr int weight_size() const { return tf32 ? 2 : bytes; }
+  LLTM_JIT_HOST_DEVICE constexpr int weight_size() const {
+    return tf32 && !multiplies_tf32() ? 2 : bytes;
+  }
   LLTM_JIT_HOST_DEVICE constexpr int tile_of_weights_bytes(int gates) const {
     return gates * kUnits * kUnits * weight_size();
   }
@@ -132,9 +148,20 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int backward_floats(int states) const {
     return (states - 1) * elements();
   }
-  LLTM_JIT_HOST_DEVICE constexpr int backward_bytes(int gates, int states, bool adds_gates) const {
+  // Note [Derivatives beside]: the most numbers of an element's derivative and of what comes with it; and the bytes of
+  // two steps' with so many.
+  LLTM_JIT_HOST_DEVICE constexpr int derivative_numbers(int gates, int states, int parameters,
+                                                        bool adds_gates) const {
+    return states * ((adds_gates ? 1 : 2) * gates + parameters + states) + states;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int derivative_bytes(int numbers) const {
+    return derives_beside() ? 2 * warps() * numbers * elements() * 128 : 0;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int backward_bytes(int gates, int states, int parameters,
+                                                    bool adds_gates) const {
     const int ring =
-        ring_bytes(kStages, backward_packs(gates, adds_gates), backward_floats(states));
+        ring_bytes(kStages, backward_packs(gates, adds_gates), backward_floats(states)) +
+        derivative_bytes(derivative_numbers(gates, states, parameters, adds_gates));
     const int operands = sends_parts()
                              ? copy_bytes(1) + 2 * own_tiles(gates) * kUnits * rows * bytes +
                                    weight_bytes(output_tiles())

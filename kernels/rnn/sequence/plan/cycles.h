@@ -17,7 +17,8 @@ constexpr double kProductLatency = 24.4;  // until the next one to the same sums
 constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
 constexpr double kFloatInGrid = 24;       // forward, while other warps wait for their part of k
 constexpr double kFloatInBlock = 40;      // forward, in one block
-constexpr double kRoundedProduct = 28, kRoundedInGrid = 14;  // Note [Floats in one half]
+constexpr double kRoundedProduct = 28, kRoundedInGrid = 14,
+                 kTf32Product = 18;     // Note [Floats in one half]
 constexpr double kSharedBytes = 200;    // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;  // a cycle, that a block can receive
 constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
@@ -36,9 +37,10 @@ constexpr double kBarrier = 20, kSplitOfBlock = 250;
 // Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and a warp's
 // sends, for each tile of units.
 constexpr double kWarp = 7, kPart = 4, kSend = 20;
-// The derivative of an element, if it is not computed while parts are on their way: in one block; without helpers;
-// or with as many helpers as finishing warps.
+// The derivative of an element, if it is not computed while parts are on their way: in one block; by its other warps,
+// Note [Derivatives beside]; without helpers; or with as many helpers as finishing warps.
 constexpr double kDerivativeInBlock = 170, kFloatDerivativeInBlock = 300;
+constexpr double kDerivativeBeside = 20;
 constexpr double kDerivativeAlone = 130, kDerivativeHelped = 75;
 // In 16 bits, clusters of 16 blocks that take at least so many turns take longer by this factor.
 constexpr int kLateTurns = 6;
@@ -120,12 +122,13 @@ inline int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass,
 inline int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
   return pass == SequencePass::Forward
              ? shape.forward_bytes(sizes.gates)
-             : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
+             : shape.backward_bytes(sizes.gates, sizes.states, sizes.parameters, sizes.adds_gates);
 }
 
 // The cycles that a step of the backward pass takes in addition.
 inline double backward_cycles(const SequenceShape& shape, int sums) {
   if (shape.grid) return shape.bytes == 4 ? kFloatDerivativeInGrid : 0;
+  if (shape.derives_beside()) return kDerivativeBeside * shape.elements();
   if (shape.blocks == 1) {
     return (shape.bytes == 4 ? kFloatDerivativeInBlock : kDerivativeInBlock) * shape.elements();
   }
@@ -157,7 +160,9 @@ inline int blocks_of_sm(const SequenceSizes& sizes, SequencePass pass, const Seq
   constexpr int kWarps = 8;
   if (shape.grid || shape.shared_tiles > 0) return 1;
   const int bytes = shared_bytes(sizes, pass, shape) + kReserved;
-  return std::max(1, std::min(kWarps / shape.warps(), (gpu.shared_bytes + kReserved) / bytes));
+  const bool backward = pass == SequencePass::Backward;
+  const int warps = (backward ? shape.backward_threads() : shape.threads()) / 32;
+  return std::max(1, std::min(kWarps / warps, (gpu.shared_bytes + kReserved) / bytes));
 }
 
 // How many of a set's blocks an SM has, if all sets run at once.
@@ -191,12 +196,15 @@ inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const Seq
   const int warps = static_cast<int>(at_once * shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.phase_tiles();
-  const double product = shape.bytes == 2 ? kProduct
-                         : shape.tf32     ? (shape.grid ? kRoundedInGrid : kRoundedProduct)
-                         : pass == SequencePass::Backward ? kFloatProduct
-                         : shape.grid                     ? kFloatInGrid
-                         : shape.blocks == 1              ? kFloatInBlock
-                                                          : kFloatProduct;
+  const bool forward = pass == SequencePass::Forward;
+  const bool tf32 = shape.multiplies_tf32() && (forward || shape.derives_beside());
+  const double product = shape.bytes == 2    ? kProduct
+                         : tf32              ? kTf32Product
+                         : shape.tf32        ? (shape.grid ? kRoundedInGrid : kRoundedProduct)
+                         : !forward          ? kFloatProduct
+                         : shape.grid        ? kFloatInGrid
+                         : shape.blocks == 1 ? kFloatInBlock
+                                             : kFloatProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
   const double weights =
       shape.weight_bytes(of_warp.sums) / kSharedBytes +

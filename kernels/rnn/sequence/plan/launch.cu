@@ -169,11 +169,13 @@ template <typename Args>
 cudaError_t launch_sets(const void* kernel, const SequencePlan& plan, int arrays, const Args& args,
                         cudaStream_t stream) {
   const SequenceShape& shape = plan.shape;
+  constexpr bool kBackward = std::is_same_v<Args, SequenceBackwardArgs>;
+  const int threads = kBackward ? shape.backward_threads() : shape.threads();
   const Driver* driver = nullptr;
   ReadyKernel ready;
   cudaError_t error = find_driver(&driver);
   const int cluster = shape.grid ? 1 : shape.blocks;
-  const Wanted wanted{shape.threads(), plan.shared_bytes, cluster, shape.grid};
+  const Wanted wanted{threads, plan.shared_bytes, cluster, shape.grid};
   if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
   if (error != cudaSuccess) return error;
   if (ready.architecture < (shape.blocks > 1 ? 90 : 80)) return cudaErrorNotSupported;
@@ -189,8 +191,7 @@ cudaError_t launch_sets(const void* kernel, const SequencePlan& plan, int arrays
   void* arguments[] = {const_cast<Args*>(&args)};
   return launch_ready(
       *driver, ready,
-      {sets * shape.blocks, shape.threads(), plan.shared_bytes, cluster, shape.grid, stream},
-      arguments);
+      {sets * shape.blocks, threads, plan.shared_bytes, cluster, shape.grid, stream}, arguments);
 }
 
 template <typename Args>

@@ -7,7 +7,7 @@
 
 using Shape = VariantShape<SequenceShape>;
 
-extern "C" __global__ void __launch_bounds__(Shape::kShape.threads(), 1)
+extern "C" __global__ void __launch_bounds__(Shape::kShape.backward_threads(), 1)
     sequence_backward(const __grid_constant__ SequenceBackwardArgs args) {
   run_sequence<BackwardThread<CELL, ELEMENT, Shape, CONTROLS, ALL_STATES>, Shape>(args);
 }

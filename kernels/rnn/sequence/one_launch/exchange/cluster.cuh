@@ -33,6 +33,10 @@ class ClusterExchange {
     const int tile = lane.block * kShape.groups + lane.group;
     part_ = keep((tile * kShape.row_tiles() + n) * kTileBytes + lane.tile_offset());
     half_ = keep(kShape.rows == 4 ? lane.lane / 16 : 0);
+    if constexpr (!kShape.small_floats()) return;
+    const int row = lane.row_of(0) - lane.row, unit = lane.unit_of(0) - lane.unit;
+    elements_ = keep((tile * kShape.row_tiles() + n) * kTileBytes +
+                     (row * SequenceShape::kUnits + unit) * kShape.bytes);
   }
 
   // Zeros, and barriers. After start() all threads see what is then written into operands(-1).
@@ -97,6 +101,19 @@ class ClusterExchange {
       }
     }
   }
+  // In one block: the same of floats, from their elements.
+  template <int kElements>
+  __device__ __forceinline__ void send(int step,
+                                       const float (&elements)[kArrays][kElements]) const {
+#pragma unroll
+    for (int a = 0; a < kArrays; ++a) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        const int at = a * kShape.operand_bytes(1) + e % 2 * SequenceShape::kUnits * 4 + e / 2 * 8;
+        store_shared(operands(step) + elements_ + at, Words<1>{__float_as_uint(elements[a][e])});
+      }
+    }
+  }
   // Sends words to a place in a block's operand of a step.
   template <int kCount>
   __device__ __forceinline__ void send_part(int step, int block, uint32_t place,
@@ -147,8 +164,9 @@ class ClusterExchange {
   }
 
   uint32_t buffers_, barriers_;
-  uint32_t part_;  // where in an operand this lane's part is
-  uint32_t half_;  // which half of its four numbers this lane has, with four rows
+  uint32_t part_;      // where in an operand this lane's part is
+  uint32_t elements_;  // where the first of its elements is
+  uint32_t half_;      // which half of its four numbers this lane has, with four rows
 };
 
 }  // namespace lltm_jit

@@ -30,7 +30,7 @@ struct Lane {
 
   __device__ __forceinline__ explicit Lane(int set) {
     const uint32_t thread = keep(threadIdx.x);
-    const int warp = thread / 32;
+    const int warp = kShape.derives_beside() ? thread / 32 % kShape.warps() : thread / 32;
     lane = thread % 32;
     group = warp % kShape.groups;
     split = warp / kShape.groups;

@@ -48,6 +48,9 @@ struct LanePlace {
     return lane.pack_row() < rows && lane.pack_unit() < gate_size;
   }
 
+  // Whether the unit of an element exists.
+  __device__ __forceinline__ bool has_unit(int e) const { return lane.unit_of(e) < hidden; }
+
   // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array of units or of gates.
   __device__ __forceinline__ int64_t step_of(int iteration) const {
     return recurrence.place_of(steps - 1 - static_cast<int>(keep(iteration)), steps);

@@ -5,6 +5,11 @@
 
 namespace lltm_jit {
 
+// What a function calls if there is nothing to do.
+struct Nothing {
+  __device__ void operator()() const {}
+};
+
 // Calls function(i) for constants i. The compiler ignores `#pragma unroll` on large loops, and then their arrays
 // are in memory.
 template <int kCount, int kFirst = 0, typename Function>

@@ -42,6 +42,17 @@ class AllGradients {
   __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
     exchange_.send(iteration, packs);
   }
+  // In one block, of floats: from their elements; and the packs that these make, once all have signalled.
+  __device__ __forceinline__ void put(int iteration,
+                                      const float (&elements)[kGates][kElements]) const {
+    exchange_.send(iteration, elements);
+  }
+  __device__ __forceinline__ void read(int iteration, Packs& packs) const {
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      packs[g] = load_shared<kWords>(exchange_.own_part(iteration) + g * kShape.operand_bytes(1));
+    }
+  }
   __device__ __forceinline__ void spread(int) const {
     if constexpr (!kShape.grid) __syncthreads();
   }
@@ -127,7 +138,7 @@ class PartGradients {
                                           1,     Shape::kShape.shared_tiles, 0, Shape::kShape.bytes,
                                           false, Shape::kShape.tf32};
   };
-  using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1>;
+  using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1, false>;
 
   // Shared memory.
   static constexpr int kOperands = Exchange<Shape, 1>::kBytes;

@@ -13,28 +13,74 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
   mma<scalar_t>(sums, a.value, b.value);
 }
 
-// The same for floats; the smaller products come first.
-template <typename scalar_t>
-__device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
-                                            const FloatOperand& b) {
+// Of floats in two halves without B's scale; the smaller products come first.
+__device__ __forceinline__ void add_unscaled(float (&sums)[4], const Words<8>& a,
+                                             const FloatOperand& b) {
   const Words<4> high{a.value[0], a.value[1], a.value[2], a.value[3]};
   const Words<4> low{a.value[4], a.value[5], a.value[6], a.value[7]};
-  float part[4] = {};
-  add_product<Half>(part, low, b.high);
-  add_product<Half>(part, high, b.low);
-  add_product<Half>(part, high, b.high);
+  add_product<Half>(sums, low, b.high);
+  add_product<Half>(sums, high, b.low);
+  add_product<Half>(sums, high, b.high);
+}
+// Of the upper halves alone, Note [Floats in one half].
+__device__ __forceinline__ void add_unscaled(float (&sums)[4], const Words<4>& a,
+                                             const FloatOperand& b) {
+  add_product<Half>(sums, a, b.high);
+}
+__device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&part)[4],
+                                           const FloatOperand& b) {
 #pragma unroll
   for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
 }
 
-// The same for the upper parts alone, Note [Floats in one half].
-template <typename scalar_t>
-__device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
+template <typename scalar_t, int kWords>
+__device__ __forceinline__ void add_product(float (&sums)[4], const Words<kWords>& a,
                                             const FloatOperand& b) {
   float part[4] = {};
-  add_product<Half>(part, a, b.high);
+  add_unscaled(part, a, b);
+  add_scaled(sums, part, b);
+}
+
+// sums += a b, of floats as TF32, which have no scale.
+template <typename scalar_t>
+__device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
+                                            const Words<4>& b) {
 #pragma unroll
-  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
+  for (int i = 0; i < 4; i += 2) {
+    mma_tf32(sums, {a.value[i], a.value[4 + i], a.value[i + 1], a.value[5 + i]},
+             {b.value[i], b.value[i + 1]});
+  }
+}
+
+// A lane's tile of weights in memory, or in shared memory: sixteen bytes at a time.
+template <typename Address, int kWords>
+__device__ __forceinline__ void store_tile(Address address, const Words<kWords>& tile) {
+#pragma unroll
+  for (int i = 0; i < kWords / 4; ++i) {
+    const auto* from = tile.value + 4 * i;
+    const Words<4> four{from[0], from[1], from[2], from[3]};
+    if constexpr (std::is_pointer_v<Address>) {
+      store_words(address + i * 512, four);
+    } else {
+      store_shared(address + i * 512, four);
+    }
+  }
+}
+template <int kWords, typename Address>
+__device__ __forceinline__ Words<kWords> load_tile(Address address) {
+  Words<kWords> tile;
+#pragma unroll
+  for (int i = 0; i < kWords / 4; ++i) {
+    Words<4> four;
+    if constexpr (std::is_pointer_v<Address>) {
+      load_sent(address + i * 512, four);
+    } else {
+      four = load_shared<4>(address + i * 512);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) tile.value[4 * i + k] = four.value[k];
+  }
+  return tile;
 }
 
 }  // namespace lltm_jit

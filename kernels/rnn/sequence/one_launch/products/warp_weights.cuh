@@ -8,7 +8,9 @@
 namespace lltm_jit {
 
 // A warp's weights, for its group and its part of k. kOperands: arrays of B, one for all gates, or one for each.
-template <typename Shape, typename scalar_t, int kGates, int kOperands>
+// kSmall: a small block of floats has them all.
+template <typename Shape, typename scalar_t, int kGates, int kOperands,
+          bool kSmall = Shape::kShape.small_floats()>
 class WarpWeights {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTiles = kShape.tiles_of_warp(), kShared = kShape.shared_tiles;
@@ -16,28 +18,31 @@ class WarpWeights {
   static constexpr int kInRegisters = kShape.register_tiles();
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kOperandBytes = kShape.operand_bytes(1);
+  // Floats that are rounded, Note [Floats in one half], or scaled; in a small block once all is multiplied.
+  static constexpr bool kFloats = kShape.bytes == 4, kRounded = kSmall && kShape.tf32;
+  static constexpr bool kScales = kFloats && !kRounded, kScalesLater = kScales && kSmall;
   // Tiles of B that are loaded at once, during the products of as many others. If weights of floats fill the
   // registers, there are none for more tiles.
-  static constexpr bool kFew = kOperands > 1 || (kShape.bytes == 4 && kShared > 0);
+  static constexpr bool kFew =
+      (kOperands > 1 && !(kSmall && kTiles <= 2)) || (kFloats && kShared > 0);
   static constexpr int kChunk = kShape.grid ? kShape.chunk_tiles(kOperands)
                                 : kFew      ? 1
                                 : kShape.bytes == 2 && kShape.blocks == 1 ? 4
                                                                           : 2;
   // Tiles in which a row's floats share one scale, Note [Floats in two halves], also across arrays.
-  static constexpr int kScaled = kOperands > 1 ? 1 : kChunk;
+  static constexpr int kScaled = kShape.grid && kOperands > 1 ? 1 : kChunk;
 
  public:
   // A lane's part of a tile of weights, in memory and as an operand, and of B.
   using Numbers = Words<2 * kShape.bytes>;
-  using Tile = Words<2 * kShape.weight_size()>;
+  using Tile = Words<2 * (kShape.tf32 && !kRounded ? 2 : kShape.bytes)>;
   using Part = Words<kShape.bytes>;
-  static constexpr bool kFloats = kShape.bytes == 4;
-  using Operand = std::conditional_t<kFloats, FloatOperand, Part>;
+  using Operand = std::conditional_t<kScales, FloatOperand, Part>;
   // Where B is: in memory, or at an address of shared memory.
   using Place = std::conditional_t<kShape.grid, const char*, uint32_t>;
 
   // Sums of each gate; or of all together, where each has floats of its place.
-  static constexpr int kSums = kFloats && kOperands > 1 ? 1 : kGates;
+  static constexpr int kSums = kScales && kOperands > 1 ? 1 : kGates;
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kSums][4];
 
@@ -57,7 +62,7 @@ class WarpWeights {
       return load(gate, unit, k);
     };
     float scale = 1;
-    if constexpr (kFloats) {
+    if constexpr (kScales) {
       uint32_t magnitude = 0;
 #pragma unroll 1
       for (int j = 0; j < kTiles; ++j) {
@@ -74,7 +79,9 @@ class WarpWeights {
     }
     const auto operand_of = [&](int j, int gate) {
       const Numbers tile = load_at(j, gate);
-      if constexpr (kFloats) {
+      if constexpr (kRounded) {
+        return rounded_to_tf32(tile);
+      } else if constexpr (kFloats) {
         return in_halves<Tile>(tile, scale);
       } else {
         return tile;
@@ -119,10 +126,10 @@ class WarpWeights {
     load<kFirst, kLast>(0, operands, loaded);
     multiply_loaded<kFirst, kLast>(sums, operands, loaded);
   }
-  // After load_ahead().
-  template <int kFirst = 0, int kLast = kTiles>
-  __device__ __forceinline__ void multiply_loaded(Sums& sums, Place operands,
-                                                  Loaded& loaded) const {
+  // After load_ahead(). Calls `meanwhile()` once the last products have begun.
+  template <int kFirst = 0, int kLast = kTiles, typename Meanwhile = Nothing>
+  __device__ __forceinline__ void multiply_loaded(Sums& sums, Place operands, Loaded& loaded,
+                                                  const Meanwhile& meanwhile = {}) const {
     constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
     Operand operand[2][kChunk][kOperands][kRowTiles];
     auto& b = loaded.b;
@@ -146,7 +153,8 @@ class WarpWeights {
     const auto load_weights = [&](int j) {
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        from_shared[j % 2][gate] = load_tile(shared_ + (j * kGates + gate) * kWeightBytes);
+        from_shared[j % 2][gate] =
+            load_tile<kTileWords>(shared_ + (j * kGates + gate) * kWeightBytes);
       }
     };
     if (shared_before(kFirst) < shared_before(kLast)) load_weights(shared_before(kFirst));
@@ -155,13 +163,13 @@ class WarpWeights {
       if (j >= streamed_before(kLast)) return;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        streamed[gate] = load_tile(streamed_ + (j * kGates + gate) * kWeightBytes);
+        streamed[gate] = load_tile<kTileWords>(streamed_ + (j * kGates + gate) * kWeightBytes);
       }
     };
     load_streamed(streamed_before(kFirst));
     RowScales scales[2][kRowTiles];
     const auto find_scales = [&](int chunk, int first) {
-      if constexpr (kFloats) {
+      if constexpr (kScales) {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
           float largest = 0;
@@ -185,7 +193,9 @@ class WarpWeights {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
           const auto& part = b[chunk % 2][i][o][n];
-          if constexpr (kFloats) {
+          if constexpr (kRounded) {
+            operand[chunk % 2][i][o][n] = rounded_to_tf32(part);
+          } else if constexpr (kFloats) {
             operand[chunk % 2][i][o][n] = FloatOperand(part, scales[chunk % 2][n]);
           } else {
             operand[chunk % 2][i][o][n] = part;
@@ -206,6 +216,7 @@ class WarpWeights {
       constexpr int chunk = decltype(chunk_)::value;
       if (chunk + 1 < kChunks) load_chunk(chunk + 1);
       if constexpr (kShape.grid) wait_for_chunk(chunk_);
+      [[maybe_unused]] float unscaled[kChunk][kRowTiles][kGates][4] = {};
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         const int j = kFirst + chunk * kChunk + i;
@@ -220,14 +231,19 @@ class WarpWeights {
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
             const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
-            auto& of_gate = sums[n][kSums > 1 ? gate : 0];
+            const auto add = [&](const Tile& tile) {
+              if constexpr (kScalesLater) {
+                add_unscaled(unscaled[i][n][gate], tile, part);
+              } else {
+                add_product<scalar_t>(sums[n][kSums > 1 ? gate : 0], tile, part);
+              }
+            };
             if (is_streamed(j)) {
-              add_product<scalar_t>(of_gate, streamed[gate], part);
+              add(streamed[gate]);
             } else if (is_shared(j)) {
-              add_product<scalar_t>(of_gate, from_shared[shared_before(j) % 2][gate], part);
+              add(from_shared[shared_before(j) % 2][gate]);
             } else {
-              const auto& held = registers_[in_order(j) < kInRegisters ? in_order(j) : 0][gate];
-              add_product<scalar_t>(of_gate, held, part);
+              add(registers_[in_order(j) < kInRegisters ? in_order(j) : 0][gate]);
             }
           }
           // While the tensor cores work.
@@ -237,20 +253,36 @@ class WarpWeights {
         }
         if (is_streamed(j)) load_streamed(streamed_before(j) + 1);
       }
+      if constexpr (chunk + 1 == kChunks) meanwhile();
+      if constexpr (kScalesLater) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) {
+#pragma unroll
+          for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+            for (int gate = 0; gate < kGates; ++gate) {
+              if (kFirst + chunk * kChunk + i >= kLast) continue;
+              const auto& scaled = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
+              add_scaled(sums[n][kSums > 1 ? gate : 0], unscaled[i][n][gate], scaled);
+            }
+          }
+        }
+      }
     });
   }
   // The same, with `meanwhile()` once the tensor cores have begun.
   template <typename Meanwhile>
   __device__ __forceinline__ void multiply(Sums& sums, Place operands,
                                            const Meanwhile& meanwhile) const {
-    constexpr int kBefore = (kTiles + 1) / 2;
-    multiply<0, kBefore>(sums, operands);
-    meanwhile();
+    constexpr int kBefore = kSmall ? kTiles : (kTiles + 1) / 2;
+    Loaded loaded;
+    load<0, kBefore>(0, operands, loaded);
+    multiply_loaded<0, kBefore>(sums, operands, loaded, meanwhile);
     if constexpr (kBefore < kTiles) multiply<kBefore, kTiles>(sums, operands);
   }
 
  private:
-  static constexpr int kQuads = sizeof(Tile) / 16, kWeightBytes = sizeof(Tile) * 32;
+  static constexpr int kTileWords = sizeof(Tile) / 4, kWeightBytes = sizeof(Tile) * 32;
 
   // Calls function(part, where it is) for the existing parts of a chunk.
   template <int kFirst, int kLast, typename Function>
@@ -303,37 +335,6 @@ class WarpWeights {
   // Memory has nothing beyond the last tile, because nobody sends it; shared memory has zeros.
   __device__ __forceinline__ bool has_tile(int tile) const {
     return !kShape.grid || kShape.padded_tiles() == kShape.tiles() || tile < tiles_;
-  }
-
-  // Sixteen bytes per lane at a time, in shared memory or in memory.
-  template <typename Address>
-  static __device__ __forceinline__ void store_tile(Address address, const Tile& tile) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const auto* from = tile.value + 4 * i;
-      const Words<4> four{from[0], from[1], from[2], from[3]};
-      if constexpr (std::is_pointer_v<Address>) {
-        store_words(address + i * 512, four);
-      } else {
-        store_shared(address + i * 512, four);
-      }
-    }
-  }
-  template <typename Address>
-  static __device__ __forceinline__ Tile load_tile(Address address) {
-    Tile tile;
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      Words<4> four;
-      if constexpr (std::is_pointer_v<Address>) {
-        load_sent(address + i * 512, four);
-      } else {
-        four = load_shared<4>(address + i * 512);
-      }
-#pragma unroll
-      for (int k = 0; k < 4; ++k) tile.value[4 * i + k] = four.value[k];
-    }
-    return tile;
   }
 
   Tile registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];

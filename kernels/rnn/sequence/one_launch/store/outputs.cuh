@@ -32,12 +32,15 @@ class Outputs {
   }
 
   // Makes packs of a finished step's results.
-  template <typename Controls>
+  __device__ __forceinline__ void set(const Words<kWords>& packs) { packs_ = packs; }
+  template <bool kPacks, typename Controls>
   __device__ __forceinline__ void take(const float (&output)[kElements],
                                        const float (&sums)[kGates][kElements],
                                        const Controls& controls) {
-    packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
-    pack_.cut(packs_);
+    if constexpr (kPacks) {
+      packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
+      pack_.cut(packs_);
+    }
     held_ = controls.pack_holds();
     if constexpr (kSavesGates) {
 #pragma unroll
