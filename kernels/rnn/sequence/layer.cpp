@@ -72,20 +72,20 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
   return run(in, in.is_only_computed());
 }
 
-bool directions_together(const Tensor& x, const Tensor& weight_hh, std::string_view name,
+bool directions_together(const Tensor& x, int64_t hidden_size, int64_t heads, std::string_view name,
                          bool padded, bool training, bool tf32) {
   // Two cores take a direction each, if the rows pay for a tensor of both directions' weights. Whatever the number of
   // threads, which must not change a bit of a gradient.
   constexpr int64_t kRowsForBoth = 256;  // of all steps
   if (!x.is_cuda()) return x.size(0) * x.size(1) >= kRowsForBoth;
-  if (padded ? training : weight_hh.size(-1) % kWholeAccess > 0) return false;
+  if (!padded && hidden_size % kWholeAccess > 0) return false;
   if (x.numel() == 0) return true;
 #ifdef LLTM_JIT_CUDA
   const RecurrentCell& cell = find_cell(name);
   const c10::DeviceGuard guard(x.device());
   return runs_at_once({.steps = x.size(0),
                        .batch_size = x.size(1),
-                       .hidden_size = weight_hh.size(-1),
+                       .hidden_size = hidden_size,
                        .gates = cell.gates,
                        .states = cell.states,
                        .parameters = cell.parameters,
@@ -94,7 +94,7 @@ bool directions_together(const Tensor& x, const Tensor& weight_hh, std::string_v
                        .state_type = floating_type(state_dtype(x.scalar_type())),
                        .tf32 = tf32,
                        .directions = 2,
-                       .heads = static_cast<int>(weight_hh.dim() == 3 ? weight_hh.size(0) : 1),
+                       .heads = static_cast<int>(heads),
                        .padded = padded},
                       training);
 #else
@@ -136,6 +136,15 @@ bool is_at_once(const Stack& stack) {
           weight.size(1) == first.size(1);
   }
   return yes;
+}
+
+Tensor sum_of_biases(const Tensor& of_input, const Tensor& of_hidden) {
+  TORCH_CHECK(of_input.scalar_type() == of_hidden.scalar_type() &&
+                  of_input.sym_sizes() == of_hidden.sym_sizes(),
+              "expected biases of one shape and dtype, but got ", of_input.sym_sizes(), " of ",
+              of_input.scalar_type(), " and ", of_hidden.sym_sizes(), " of ",
+              of_hidden.scalar_type());
+  return of_input + of_hidden;
 }
 
 // Both directions' states beside each other, as the outputs are.
@@ -186,12 +195,15 @@ LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
     in.c_0 = together ? beside(*stack.c_0, first).unsqueeze(0) : stack.c_0->narrow(0, first, 1);
   }
   const auto of = [&](size_t i, int64_t dim = 0) {
-    return together && !at_once ? cat({own[i], stack.of(layer, 1)[i]}, dim) : own[i];
+    if (!together || at_once) return own[i];
+    const Tensor& other = stack.of(layer, 1)[i];
+    TORCH_CHECK(own[i].scalar_type() == other.scalar_type(),
+                "expected the weights of both directions to have one dtype, but got ",
+                own[i].scalar_type(), " and ", other.scalar_type());
+    const bool stacks = i == 1 && own[i].dim() == 2;
+    return stacks ? at::_ops::stack::call({own[i], other}, 0) : cat({own[i], other}, dim);
   };
-  in.weight_ih = of(0);
-  in.weight_hh = together && !at_once && own[1].dim() == 2
-                     ? at::_ops::stack::call({own[1], stack.of(layer, 1)[1]}, 0)
-                     : of(1);
+  in.weight_ih = of(0), in.weight_hh = of(1);
   if (stack.biased()) in.bias_ih = of(2), in.bias_hh = of(3);
   if (stack.cell.parameters > 0) in.parameters = of(stack.each() - 1, 1);
   return in;
@@ -208,13 +220,16 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
   const bool at_once = is_at_once(stack);
   const Tensor& like = weights[1];
   TORCH_CHECK(like.dim() > 1, "expected weight_hh to have 2 or 3 dimensions");
+  const int64_t heads = like.dim() == 3 ? like.size(0) : 1;
   const bool whole = like.size(-1) % kWholeAccess == 0;
-  const bool together =
-      directions > 1 && directions_together(input, like, name, pads && !whole,
+  // Only packed() pads both directions' weights at once.
+  const bool pads_both = pads && !whole;
+  const bool together = directions > 1 && (at_once || !pads_both) &&
+                        directions_together(input, like.size(-1), heads, name, pads_both,
                                             !at_once && c10::GradMode::is_enabled(), tf32);
-  if (together && whole) pads = false;
+  if (together && whole) pads = false;  // one launch for both saves more than aligned products do
   const int64_t count = together ? 2 : 1, rows = input.size(1);
-  const int64_t units = like.size(-1) * (like.dim() == 3 ? like.size(0) : 1);
+  const int64_t units = like.size(-1) * heads;
   std::optional<KernelGuard> guard;
   Tensor all_h, all_c;
   if (at_once) {
@@ -227,22 +242,24 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
   std::vector<Tensor> h_n, c_n;
   for (int64_t k = 0; k < layers; ++k) {
     std::vector<Tensor> outputs;
-    Tensor all_outputs;
+    Tensor all_outputs, padded;  // the input
     if (at_once && directions > count) {
       all_outputs = empty({x.size(0), rows, directions * units}, input);
     }
     for (int64_t d = 0; d < directions; d += count) {
       const Part part{k, d, count, pads, at_once};
-      LayerInputs one = inputs_of(stack, part, x);
+      LayerInputs one = inputs_of(stack, part, padded.defined() ? padded : x);
       LayerCall call{.h_n = all_h, .c_n = all_c, .first = k * directions + d};
       if (all_outputs.defined()) call.output = all_outputs.narrow(2, d * units, units);
       if (pads || (together && at_once)) {
+        // As given: padded operands look alike.
+        for (int64_t i = 0; i < count; ++i) check(x, stack.of(k, d + i)[0], std::nullopt);
         copy_operands(stack, part, &one);
-        if (at_once) x = one.x;  // padded for both directions
+        if (at_once) padded = one.x;
       } else if (one.bias_ih && cell.adds_gates && at_once && x.is_cuda()) {
         call.bias_ih = one.bias_ih;                 // which the kernel adds
       } else if (one.bias_ih && cell.adds_gates) {  // where the sum costs least
-        const Tensor both = *one.bias_ih + *one.bias_hh;
+        const Tensor both = sum_of_biases(*one.bias_ih, *one.bias_hh);
         one.bias_ih.reset(), one.bias_hh.reset();
         (x.is_cuda() ? one.bias_hh : one.bias_ih) = both;
       }

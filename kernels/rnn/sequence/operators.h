@@ -86,10 +86,10 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
                                              bool training, bool controls,
                                              at::ArrayRef<int64_t> gpu);
 
-// Whether both directions of a layer run in one call, over a sequence from its two ends: on a GPU if one launch does;
-// also in the backward pass, if there is one. `weight_hh` is that of one direction, and not padded yet.
-bool directions_together(const Tensor& input, const Tensor& weight_hh, std::string_view cell,
-                         bool padded, bool training, bool tf32);
+// Whether both directions of a layer run in one call, over a sequence from its two ends: on a CPU if there are many rows;
+// on a GPU if one launch does, also in the backward pass, if there is one.
+bool directions_together(const Tensor& input, int64_t hidden_size, int64_t heads,
+                         std::string_view cell, bool padded, bool training, bool tf32);
 
 // The steps of each part of layers side by side, or 0 if that is no faster: Note [Layers side by side]
 // (side_by_side/layers.h). dtype and gpu as above.

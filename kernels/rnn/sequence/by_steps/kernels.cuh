@@ -19,7 +19,7 @@ struct StepPlace {
   __device__ __forceinline__ int64_t in_states(int k) const {
     return k * rows * hidden + in_state();
   }
-  // In factors and results of products, which have room for padding.
+  // In h, and in the backward pass's products, which have room for padding.
   __device__ __forceinline__ int64_t in_products(int k = 0) const {
     return (k * rows + row) * gate_size + unit;
   }

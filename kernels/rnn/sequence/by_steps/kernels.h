@@ -31,8 +31,8 @@ struct BackwardStepArgs {
   // Products of the step after, [batch, gate_size], null at the last step; or with gates_apart, in floats, [gates,
   // batch, gate_size].
   const void* products;
-  // Written, and read after the last step, which reads grad_new_h and grad_new_cells: what the step after passes on to
-  // this one's states, without the products. Of state_type, as are grad_parameters.
+  // What the step after passes on to this one's states, without the products. Written by each step, and read by all but
+  // the last one, which reads grad_new_h and grad_new_cells instead. Of state_type, as are grad_parameters.
   void* grad_output_state;   // [batch, hidden]
   void* grad_cells;          // [states-1, batch, hidden]
   bool gates_apart = false;  // whether products are separate for each gate

@@ -236,7 +236,9 @@ Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tens
       const Tensor& first = directions[0][i];
       TORCH_CHECK(own[i].sizes() == first.sizes() && own[i].device() == first.device() &&
                       own[i].scalar_type() == first.scalar_type(),
-                  "expected the weights of both directions to be alike");
+                  "expected the weights of both directions to be alike, but got ", first.sizes(),
+                  " of ", first.scalar_type(), " on ", first.device(), " and ", own[i].sizes(),
+                  " of ", own[i].scalar_type(), " on ", own[i].device());
     }
     each.push_back(five(in));
     if (!sizes) sizes.emplace(in, pads);

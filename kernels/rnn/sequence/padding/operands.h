@@ -33,7 +33,7 @@ extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weig
 
 // A layer's operands as kernels take them, in one launch on a GPU: those of its directions one behind the other, each
 // given as weight_ih, weight_hh and, if there are any, bias_ih and bias_hh; padded as by pad_gates() if `pads`. Absent
-// ones are undefined. All sizes are those of the first direction. Inside a KernelGuard, and without a derivative.
+// ones are undefined. Directions whose weights differ are refused. Inside a KernelGuard, and without a derivative.
 Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
                 int64_t gates, bool add_biases, bool pads);
 

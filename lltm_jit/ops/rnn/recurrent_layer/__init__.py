@@ -210,16 +210,16 @@ class RecurrentLayer(Warmed):
 
     def _together(self, parts: list[Tensor]) -> bool:
         """Whether both directions run in one call: over one part, from its two ends."""
-        x, weight = parts[0], self.weight_hh_l0
-        if len(parts) > 1 or (self.checkpoint and recomputes()):
+        x, units = parts[0], self.hidden_size // self.num_heads
+        if not self.bidirectional or len(parts) > 1 or (self.checkpoint and recomputes()):
             return False
         # Compiled or recorded calls are not for one GPU or size.
         if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) is not Tensor:
-            return x.is_cuda and weight.size(-1) % ALIGNED == 0
+            return x.is_cuda and units % ALIGNED == 0
         if x.is_cpu and self.proj_size:  # which may go by steps, and these have one direction
             return False
         how = (self.cell.name, False, torch.is_grad_enabled(), uses_tf32(x))
-        return bool(native.rnn.directions_together(x, weight, *how))
+        return bool(native.rnn.directions_together(x, units, self.num_heads, *how))
 
     def _recurrences(
         self, parts: Parts, suffixes: list[str], states: list[Tensor] | None, reverse: bool
@@ -263,6 +263,9 @@ class RecurrentLayer(Warmed):
             if len(suffixes) == 1:
                 return getattr(self, f"{kind}_{suffixes[0]}")
             each = [getattr(self, f"{kind}_{suffix}") for suffix in suffixes]
+            one, other = (tensor.dtype for tensor in each)
+            if one is not other:
+                raise RuntimeError(f"expected {kind} of one dtype, but got {one} and {other}")
             if kind == "weight_hh" and self.num_heads == 1:
                 return torch.stack(each)
             return torch.cat(each, dim)
@@ -278,6 +281,9 @@ class RecurrentLayer(Warmed):
             if not weights_hr and pads_gates(operands):
                 operands = pad_gates(operands, cell.gates, cell.adds_gates)
             elif bias is not None and bias_hh is not None and cell.adds_gates:
+                if (bias.dtype, bias.shape) != (bias_hh.dtype, bias_hh.shape):
+                    got = " and ".join(f"{list(b.shape)} of {b.dtype}" for b in (bias, bias_hh))
+                    raise RuntimeError(f"expected biases of one shape and dtype, but got {got}")
                 both = bias + bias_hh  # added where it costs least
                 bias, bias_hh = (None, both) if x.is_cuda else (both, None)
                 operands = (x, weight_ih, weight_hh, bias, bias_hh)

@@ -7,9 +7,11 @@ import torch
 from op_testing import DEVICES, assert_threads_change_no_bit, bits
 from sequence_testing import CELLS, LAYERS, THEIRS, tensors, with_gradients
 from torch import nn
+from torch.nn.utils.parametrize import register_parametrization
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import lltm_jit
+from lltm_jit import LSTM, native
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
 
@@ -100,3 +102,57 @@ def test_torch_has_no_layer_with_heads():
     assert repr(layer) == "LSTM(3, 12, num_heads=3)"
     with pytest.warns(UserWarning, match="torch has no layer with heads"):
         assert type(lltm_jit.revert(layer)) is lltm_jit.LSTM
+
+
+class Counted(nn.Module):
+    """A parametrization that counts how often it is asked for."""
+
+    count = 0
+
+    def forward(self, weight):
+        self.count += 1
+        return weight
+
+
+def test_each_weight_is_looked_up_once():
+    """It may be computed each time, as spectral_norm() does."""
+    layer = LSTM(3, 4, 3, dropout=0.5)
+    register_parametrization(layer, "weight_hh_l0", counted := Counted())
+    counted.count = 0
+    layer(torch.randn(5, 2, 3))
+    assert counted.count == 1
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("hidden_size", [5, 8])
+def test_padded_operands(kind, hidden_size):
+    """On a CPU as well, whose kernels read them; both directions without gradients."""
+    layer = LAYERS[kind](3, hidden_size, bidirectional=True)
+    x = torch.randn(64, 8, 3)
+    weights = [getattr(layer, name) for name in layer._flat_weights_names]
+    with torch.no_grad():
+        output, *_ = native.rnn.recurrent_layers(
+            x, weights, 1, 2, None, None, layer.cell.name, True, False
+        )
+        torch.testing.assert_close(output, layer(x)[0])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_padding_hides_no_wrong_width(training):
+    layer = LSTM(8, 7)
+    weights = [torch.randn(28, 5), *(getattr(layer, n) for n in layer._flat_weights_names[1:])]
+    with torch.set_grad_enabled(training), pytest.raises(RuntimeError, match=r"28, 8.*28, 5"):
+        native.rnn.recurrent_layers(
+            torch.randn(3, 2, 8), weights, 1, 1, None, None, "lstm", True, False
+        )
+
+
+@pytest.mark.parametrize("kind", ["weight_ih", "weight_hh", "bias_hh"])
+@pytest.mark.parametrize("steps", [4, 200])
+def test_directions_of_two_dtypes_are_refused(kind, steps):
+    layer = LSTM(3, 8, bidirectional=True)
+    name = f"{kind}_l0_reverse"
+    setattr(layer, name, nn.Parameter(getattr(layer, name).half()))
+    for lengths in (None, [steps, steps - 1]):
+        with pytest.raises(RuntimeError, match=f"{name}.* Half|{name}.*float16"):
+            layer(torch.randn(steps, 2, 3), lengths=lengths)
