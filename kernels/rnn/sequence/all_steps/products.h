@@ -16,7 +16,7 @@ bool multiplies_as_floats(const at::Tensor& factor);
 
 // A B inside a KernelGuard: by our own kernel on a CPU in float and double, Note [Packed products]; for some large
 // products of floats on a GPU of 9.0 by Note [Products of all steps in float] (in_float/kernels.h); for small ones on a GPU
-// by Note [Small products] (small/kernels.h); else by the library. On a GPU floats may be rounded if tf32 says so.
+// by Note [Small products of all steps] (small/kernels.h); else by the library. On a GPU floats may be rounded if tf32 says so.
 at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b, bool tf32,
                           const std::optional<at::Tensor>& initial = std::nullopt);
 

@@ -2,7 +2,7 @@
 //
 // The gradient of a step's output is the product of the gradients of the next step's gates and the weights;
 // products/gradients.cuh brings it to the warps that need it. While a warp waits for it, it computes everything in
-// the step's derivative that does not need it.
+// the step's derivative that does not need it, or another warp has done so, Note [Derivatives beside].
 #pragma once
 
 #include "rnn/sequence/one_launch/cell/backward.cuh"

@@ -203,7 +203,7 @@ def test_an_sm_has_no_room_for_more_blocks_than_it_needs_to_take(plans, way, typ
         assert shape.shared_bytes(of, pass_) <= plan.shared_bytes <= chip.shared_bytes
         if plan.shared_bytes > shape.shared_bytes(of, pass_):
             assert fitting == needed
-        seen.add(needed)
+            seen.add(needed)
     assert {1, 2} <= seen
 
 

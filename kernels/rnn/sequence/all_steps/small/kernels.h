@@ -1,6 +1,6 @@
 // Products of all steps of small layers on a GPU.
 //
-// Note [Small products]
+// Note [Small products of all steps]
 // The library takes several kernels for a small product with a bias, or with a depth of many rows, and two more for
 // the sums that are the gradient of a bias. One kernel does all of it here. A block has a tile of results. Its warps
 // share the depth: each computes the whole tile, and their sums are added in the order of the warps. Sums are floats, and

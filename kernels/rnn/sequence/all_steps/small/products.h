@@ -1,4 +1,4 @@
-// Note [Small products], of tensors.
+// Note [Small products of all steps], of tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace lltm_jit {
 
-// A B, plus `initial` in each row, or no tensor where that is none for the kernel. sums: if not null, the sums of A's rows
+// A B, plus `initial` in each row, or no tensor where the kernel does not take it. sums: if not null, the sums of A's rows
 // come along where the depth of both lies outside. There the rows of B may also begin at another element of it, `from`.
 inline at::Tensor multiply_small(const at::Tensor& a, const at::Tensor& b,
                                  const std::optional<at::Tensor>& initial,

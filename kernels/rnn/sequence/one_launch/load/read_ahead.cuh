@@ -8,7 +8,8 @@
 namespace lltm_jit {
 
 // The data that a lane of a finishing warp reads of each step, some steps ahead: packs, and single floats. If the
-// lane itself loads it, it waits only for its own copies.
+// lane itself loads it, it waits only for its own copies; in a small block of floats for those of its warp, whose packs
+// it reads element by element.
 template <typename Shape, int kPacks, int kFloats, int kStages>
 class Ring {
   static constexpr SequenceShape kShape = Shape::kShape;

@@ -8,7 +8,7 @@
 namespace lltm_jit {
 
 // A warp's weights, for its group and its part of k. kOperands: arrays of B, one for all gates, or one for each.
-// kSmall: a small block of floats has them all.
+// kSmall: they are those of a small block of floats.
 template <typename Shape, typename scalar_t, int kGates, int kOperands,
           bool kSmall = Shape::kShape.small_floats()>
 class WarpWeights {
