@@ -158,10 +158,8 @@ def pad_gates(operands: Operands, gates: int, adds_gates: bool) -> Operands:
     """
     input, *others, bias_hh = operands
     features, columns = input.size(2), others[0].size(1)
-    torch._check(
-        features == columns,
-        lambda: f"expected weight_ih of {features} columns, but got {columns}",
-    )
+    if features != columns:  # torch.compile takes no message of torch._check() with values
+        raise RuntimeError(f"expected weight_ih of {features} columns, but got {columns}")
     add_biases = adds_gates and others[-1] is not None and bias_hh is not None
     x = None if input.size(2) % _LINE == 0 else input
     module = torch.ops.lltm_jit if torch.compiler.is_compiling() else native.rnn
