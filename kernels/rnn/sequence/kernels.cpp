@@ -310,6 +310,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   }
 #endif
   if (gates.is_cpu()) sequence_backward_cpu(args, cell.cpu);
+  grad_output.reset();  // a padded copy, whose memory the products below can use
   if (!sequence_left_room()) put_off.reset();
 
   SequenceGradients grads;
