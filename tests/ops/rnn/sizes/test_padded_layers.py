@@ -5,13 +5,74 @@ from __future__ import annotations
 import pytest
 import torch
 from op_testing import needs_gpu
-from sequence_testing import LAYERS, THEIRS, launched, tensors
+from sequence_testing import LAYERS, THEIRS, launched, tensors, with_gradients
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_map
 
 import lltm_jit
 from lltm_jit.ops.rnn.sequence import needs_padding
+
+
+def with_checkpoints(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
+    layer.checkpoint = 2
+    return with_gradients(layer, x)
+
+
+def under_autocast(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
+    with torch.autocast("cpu", torch.bfloat16):
+        return with_gradients(layer, x)
+
+
+def compiled(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
+    torch._dynamo.reset()
+    one = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    return with_gradients(one, x)
+
+
+def forward_mode(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
+    given = dict(layer.named_parameters())
+    run = torch.func.functional_call
+    results, tangents = torch.func.jvp(lambda p: run(layer, p, (x,))[0], (given,), (given,))
+    return [results, tangents]
+
+
+def differentiated_twice(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
+    leaves = list(layer.parameters())
+    loss = layer(x)[0].square().sum()
+    once = torch.autograd.grad(loss, leaves, create_graph=True)
+    return [*once, *torch.autograd.grad(sum(each.square().sum() for each in once), leaves)]
+
+
+WAYS = {
+    "called": with_gradients,
+    "one sequence": lambda layer, x: with_gradients(layer, x[:, 0]),
+    "lengths": lambda layer, x: with_gradients(layer, x, lengths=[4, 1, 3]),
+    "packed": lambda layer, x: with_gradients(layer, pack_padded_sequence(x, [4, 4, 1])),
+    "checkpoints": with_checkpoints,
+    "autocast": under_autocast,
+    "compiled": compiled,
+    "exported": lambda layer, x: with_gradients(torch.export.export(layer, (x,)).module(), x),
+    "vmap": lambda layer, x: [torch.vmap(lambda x: layer(x)[0])(torch.stack([x, 2 * x]))],
+    "forward mode": forward_mode,
+    "twice": differentiated_twice,
+}
+
+
+@pytest.mark.parametrize(("kind", "bias"), [("LSTM", True), ("GRU", True), ("GRU", False)])
+@pytest.mark.parametrize("way", WAYS)
+def test_calls_that_pad_on_a_cpu_too(way, kind, bias, monkeypatch):
+    """By the operators that other calls than the plainest have on a GPU."""
+    layer = LAYERS[kind](5, 7, bidirectional=True, bias=bias)
+    x = torch.randn(4, 3, 5)
+    expected = WAYS[way](layer, x)
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.pads_gates", lambda _: True)
+    with torch.profiler.profile() as profile:
+        found = WAYS[way](layer, x)
+    assert "lltm_jit::pad_gates" in {event.key for event in profile.key_averages()}
+    error = 2e-2 if way == "autocast" else 1e-5
+    torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
 
 def layer_results(layer: torch.nn.Module, x: Tensor, lengths: list[int]) -> list[Tensor]:
