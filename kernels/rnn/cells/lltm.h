@@ -7,6 +7,7 @@
 namespace lltm_jit {
 
 struct LltmCell : CellOf<3, 2> {
+  static constexpr bool kIsBounded = true;
   template <typename T>
   LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T> old, New<T> now) {
     const LltmGates<T> pre{x[0] + h[0], x[1] + h[1], x[2] + h[2]};

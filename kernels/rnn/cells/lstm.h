@@ -7,6 +7,7 @@
 namespace lltm_jit {
 
 struct LstmCell : CellOf<4, 2> {
+  static constexpr bool kIsBounded = true;
   template <typename T>
   LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T> old, New<T> now) {
     const T input_gate = sigmoid(x[0] + h[0]), forget_gate = sigmoid(x[1] + h[1]);

@@ -7,6 +7,7 @@
 namespace lltm_jit {
 
 struct RnnTanhCell : CellOf<1, 1> {
+  static constexpr bool kIsBounded = true;
   template <typename T>
   LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T>, New<T> now) {
     now[0] = tanh(x[0] + h[0]);

@@ -122,6 +122,13 @@ template <typename Cell>
 struct CellAddsGates<Cell, std::void_t<decltype(Cell::kAddsGates)>>
     : std::bool_constant<Cell::kAddsGates> {};
 
+// Whether a cell of this package says that its output is within -1 and 1.
+template <typename Cell, typename = void>
+struct CellIsBounded : std::false_type {};
+template <typename Cell>
+struct CellIsBounded<Cell, std::void_t<decltype(Cell::kIsBounded)>>
+    : std::bool_constant<Cell::kIsBounded> {};
+
 // The sizes of a cell's arrays, none of which may be empty.
 template <typename Cell>
 struct CellTraits {

@@ -14,6 +14,14 @@
 // independent. In one small block, where weights have room and everything waits for a row's scale, the tensor cores
 // multiply TF32 itself: two products of 8 k.
 //
+// Note [Sent as multiplied]
+// In a small block of two rows, a number is made by one lane, and multiplied by every warp. So it is sent as the
+// tensor cores read it: rounded to TF32, or in halves, for which its scale must be known. Forward that is 2^14 if the
+// cell says that its output is within -1 and 1; the initial h, which may be larger, has one of its own. Backward, each
+// of a warp's two rows has one, for its units of all gates. Lower halves are scaled by another 2^11, so that they are
+// in range whenever the upper ones are, and their products have sums of their own: small numbers keep their bits even
+// if all of them are as small.
+//
 // A warp's weights have one scale. In B each row of the batch has its own, for some tiles at once (kScaled in
 // one_launch/products/warp_weights.cuh). So a row's results depend on no other row, even if that is large, infinite
 // or NaN.
@@ -120,12 +128,32 @@ struct RowScales {
   }
 };
 
+// Note [Sent as multiplied]: the scale of a lane's row, if even lanes have one and odd ones another. largest: the
+// largest magnitude of this lane's numbers.
+__device__ __forceinline__ HalfScale scale_of_two_rows(float largest) {
+#pragma unroll
+  for (int lanes = 2; lanes < 32; lanes *= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+  }
+  return HalfScale(largest);
+}
+// A float in halves.
+constexpr float kLowerScale = 1 << 11, kScaleOfBounded = 1 << 14;
+__device__ __forceinline__ uint32_t in_halves(float number, float scale) {
+  const float scaled = number * scale;
+  const float upper = first_of<Half>(pack2<Half>(scaled, 0));
+  return pack2<Half>(scaled, (scaled - upper) * kLowerScale);
+}
+
 // A tile of B.
 struct FloatOperand {
   Words<2> high, low;
   float inverse[2];  // RowScales::inverse
 
   FloatOperand() = default;
+  // Of numbers that are in halves: the upper ones, and the lower ones.
+  __device__ __forceinline__ explicit FloatOperand(const Words<4>& halves)
+      : high{halves.value[0], halves.value[1]}, low{halves.value[2], halves.value[3]} {}
   __device__ __forceinline__ FloatOperand(const Words<4>& four, const RowScales& scales)
       : inverse{scales.inverse[0], scales.inverse[1]} {
 #pragma unroll

@@ -55,6 +55,10 @@ __device__ __forceinline__ void store_shared(uint32_t address, const Words<kWord
   }
 }
 
+__device__ __forceinline__ void store_half(uint32_t address, uint16_t half) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
+}
+
 template <int kWords>
 __device__ __forceinline__ void store_words(void* target, const Words<kWords>& w) {
   using Access =

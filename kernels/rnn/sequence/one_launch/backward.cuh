@@ -36,9 +36,6 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   // products, which would otherwise be compiled twice.
   static constexpr int kIterationsAfter = kSendsParts ? 0 : 1;
 
-  // One block of floats: the gradients are put by their elements, and written as packs once they are there.
-  static constexpr bool kPutsElements = kShape.small_floats() && !kControls;
-
   // Shared memory.
   static constexpr int kRing = Gradients::kBytes;
   static constexpr int kBeside =
@@ -117,7 +114,9 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
         gradients_.receive(iteration, phase, grad_h,
                            [&] {  // one block: while the tensor cores work
                              if (kShape.derives_beside() || has_step) prepare(iteration, &prepared);
-                             if (place_.lane.finishes() && iteration > 0) write(iteration - 1);
+                             if (place_.lane.finishes() && iteration > 0) {
+                               made_.write(place_, pack_, iteration - 1);
+                             }
                            });
       }
       if (!has_step) {
@@ -128,7 +127,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
       if (!kCluster || iteration + 1 < place_.steps || args_.grad_old_h) {
         gradients_.spread(iteration);
       }
-      if (kCluster && place_.lane.finishes(phase)) write(iteration);
+      if (kCluster && place_.lane.finishes(phase)) made_.write(place_, pack_, iteration);
     }
     if (has_step) controls_.advance();
   }
@@ -147,20 +146,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
                                          const Prepared& prepared) {
     float grads[kGates][kElements], grads_of_h[kGates][kElements];
     cell_.finish(from_gates, prepared, controls_, grads, grads_of_h);
-    made_.template take<!kPutsElements>(pack_, grads, grads_of_h);
-    if constexpr (kPutsElements) {
-      float elements[kGates][kElements];
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) {
-          elements[g][e] = !place_.has_unit(e) ? 0 : kAdds ? grads[g][e] : grads_of_h[g][e];
-        }
-      }
-      gradients_.put(iteration, elements);
-    } else {
-      put(iteration);
-    }
+    made_.take(pack_, grads, grads_of_h);
+    put(iteration);
   }
 
   __device__ __forceinline__ void put(int iteration) const {
@@ -172,13 +159,9 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     for (int g = 0; g < kGates; ++g) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) packs[g].value[i] = zero ? 0 : made_.packs()[g].value[i];
+      if constexpr (kShape.sends_tf32()) packs[g] = rounded_to_tf32(packs[g]);
     }
     gradients_.put(iteration, packs);
-  }
-
-  __device__ __forceinline__ void write(int iteration) {
-    if constexpr (kPutsElements) gradients_.read(iteration, made_.packs());
-    made_.write(place_, pack_, iteration);
   }
 
   const SequenceBackwardArgs& args_;

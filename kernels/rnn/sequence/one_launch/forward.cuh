@@ -20,11 +20,12 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords,
       Facts::kCluster;
   static constexpr int kRowTiles = kShape.phase_tiles(), kPhases = kShape.phases;
-  // One block of floats: the results are sent by their elements, and written as packs once they are there.
-  static constexpr bool kElementwise = kShape.small_floats(),
-                        kSendsElements = kElementwise && !kControls;
-  static_assert(kShape.bytes == sizeof(scalar_t));
-  using Weights = WarpWeights<Shape, scalar_t, kGates, 1>;
+  // Two rows: gates need not be arranged, and are read while tensor cores work.
+  static constexpr bool kReadsEarly = kShape.rows == 2;
+  // Note [Sent as multiplied].
+  static constexpr bool kSendsHalves =
+      kShape.rows == 2 && !kShape.tf32 && !kControls && CellIsBounded<Cell>::value;
+  using Weights = WarpWeights<Shape, scalar_t, kGates, 1, kShape.small_floats(), kSendsHalves>;
   using Gates = InputGates<Shape, scalar_t, kGates>;
 
   // Shared memory.
@@ -65,7 +66,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     begin();
     for (int step = 0; step < place_.steps; ++step) run_step(step);
     if (place_.lane.finishes()) {
-      if constexpr (!kCluster) write(place_.steps - 1, true);
+      if constexpr (!kCluster) outputs_.write();
       outputs_.write_state(cell_.state());
     }
     exchange_.finish();
@@ -85,6 +86,8 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
         if constexpr (kControls) sent_ = packs[0];
         exchange_.send(-1, packs);
       }
+    } else if constexpr (kSendsHalves) {
+      send_old_h();
     } else {
       if (args_.old_h) copy_old_h<scalar_t, kControls>(place_, args_, exchange_);
     }
@@ -108,6 +111,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     if constexpr (kPhases > 1) begin_step(step);
 #pragma unroll 1
     for (int phase = 0; phase < kPhases; ++phase) run_phase(step, phase);
+    if constexpr (kSendsHalves) weights_.set_inverse(1 / kScaleOfBounded);
     controls_.advance();
     if constexpr (!kCluster) {
       gates_.arrange();
@@ -120,7 +124,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     cell_.start_sums(place_.lane.finishes(phase), gates_.step().gates, all);
     const auto operands = operands_of(step, phase);
     typename Gates::Step gates;
-    if constexpr (kElementwise) gates = gates_.step();
+    if constexpr (kReadsEarly) gates = gates_.step();
     if constexpr (kPhases == 1) begin_step(step);
     if constexpr (kShape.loads_ahead()) {
       weights_.multiply_loaded(all, operands, loaded_);
@@ -131,9 +135,9 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
       weights_.multiply(all, operands);
     } else {
       weights_.multiply(all, operands, [&] {  // while the tensor cores work
-        if constexpr (kElementwise) gates_.read(step + 1);
+        if constexpr (kReadsEarly) gates_.read(step + 1);
         outputs_.save_cells(cell_.state());
-        if (place_.lane.finishes()) write(step - 1, step > 0);
+        if (place_.lane.finishes()) outputs_.write(step > 0);
       });
     }
     float sums[kRowTiles][kGates][kElements];
@@ -151,26 +155,16 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     }
     group_sum_(step, phase, sums);
     if constexpr (kShape.loads_ahead()) load_after(step, phase);
-    if constexpr (!kElementwise) gates = gates_.step();
-    if constexpr (!kElementwise && !kCluster) gates_.read(step + 1);
+    if constexpr (!kReadsEarly) gates = gates_.step();
+    if constexpr (!kReadsEarly && !kCluster) gates_.read(step + 1);
     if (place_.lane.finishes(phase)) {
       float output[kElements];
       cell_.finish(sums[0], gates.gates, controls_, output);
-      outputs_.template take<!kSendsElements>(output, sums[0], controls_);
-      if constexpr (kSendsElements) {
-        send_elements(step, output);
-      } else if (!kCluster || step + 1 < place_.steps) {
-        send(step);
-      }
+      outputs_.take(output, sums[0], controls_);
+      if (!kCluster || step + 1 < place_.steps) send(step);
       if (kCluster && step > 0 && threadIdx.x == 0) exchange_.expect(step - 1);
       if constexpr (kCluster) outputs_.write();
     }
-  }
-
-  // One block: writes a step's results, if there are any.
-  __device__ __forceinline__ void write(int step, bool any) {
-    if constexpr (kSendsElements) outputs_.set(load_shared<kWords>(exchange_.own_part(step)));
-    outputs_.write(any);
   }
 
   __device__ __forceinline__ void begin_step(int step) {
@@ -188,11 +182,23 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     weights_.load_ahead(last ? operands_of(step + 1, 0) : operands_of(step, phase + 1), loaded_);
   }
 
-  __device__ __forceinline__ void send_elements(int step, const float (&output)[kElements]) {
-    float elements[1][kElements];
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) elements[0][e] = place_.has_unit(e) ? output[e] : 0;
-    exchange_.send(step, elements);
+  // The initial h, which may be of any size.
+  __device__ __forceinline__ void send_old_h() {
+    weights_.set_inverse(1);
+    if (!args_.old_h) return;
+    const auto* of_row = static_cast<const float*>(args_.old_h) + place_.recurrence.first_unit() +
+                         int64_t(place_.lane.pack_row()) * place_.units();
+    float largest = 0;
+    if (place_.lane.pack_row() < place_.rows) {
+      for (int unit = place_.lane.pack_unit() - place_.lane.unit; unit < place_.hidden;
+           unit += SequenceShape::kUnits) {
+        largest = fmaxf(largest, fabsf(of_row[unit]));
+      }
+    }
+    const HalfScale scale = scale_of_two_rows(largest);
+    weights_.set_inverse(scale.inverse);
+    const auto h = old_h_words<scalar_t>(place_, pack_, args_, controls_);
+    exchange_.send_halves(-1, 0, in_halves(__uint_as_float(h.value[0]), scale.scale));
   }
   __device__ __forceinline__ void send(int step) {
     // Units that do not exist may be NaN, which weights of zero would not cancel.
@@ -205,7 +211,13 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
       packs[0].value[i] = zero ? 0 : word;
     }
     if constexpr (kControls) sent_ = packs[0];
-    exchange_.send(step, packs);
+    if constexpr (kShape.sends_tf32()) packs[0] = rounded_to_tf32(packs[0]);
+    if constexpr (kSendsHalves) {
+      const float h = __uint_as_float(packs[0].value[0]);
+      exchange_.send_halves(step, 0, in_halves(h, kScaleOfBounded));
+    } else {
+      exchange_.send(step, packs);
+    }
   }
 
   const SequenceForwardArgs& args_;

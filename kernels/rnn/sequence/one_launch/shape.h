@@ -20,7 +20,7 @@ struct SequenceShape {
   int blocks;          // of a set
   int groups;          // of a block
   int splits;          // of k: the warps of a group
-  int rows;            // of the batch, that a set has: 4, 8, 16, 32 or 64
+  int rows;            // of the batch, that a set has: 4, 8, 16, 32 or 64; 2 in one block of floats
   int phases;          // of a step, each for as many of the rows, Note [Phases]
   int shared_tiles;    // of a warp's weights, each 16 of k, that are in shared memory
   int streamed_tiles;  // and that are in memory, Note [Streamed weights]
@@ -53,12 +53,11 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
   // Forward, a step of few rows in one block is so short that memory answers some steps later.
   LLTM_JIT_HOST_DEVICE constexpr int forward_stages() const {
-    return blocks == 1 && groups <= 2 && rows == 4 ? 2 * kStages : kStages;
+    return blocks == 1 && groups <= 2 && rows <= 4 ? 2 * kStages : kStages;
   }
-  // One block of floats with so few units that all wait for the instructions of one warp. Its lanes exchange elements
-  // through shared memory, which takes fewer than transposing them in registers.
+  // One block of floats with so few units that all wait for the instructions of one warp.
   LLTM_JIT_HOST_DEVICE constexpr bool small_floats() const {
-    return blocks == 1 && bytes == 4 && groups <= (tf32 ? 4 : 2);
+    return blocks == 1 && bytes == 4 && groups <= (tf32 || rows == 2 ? 4 : 2);
   }
   // Whether other warps load what the finishing ones read, backward in a cluster.
   LLTM_JIT_HOST_DEVICE constexpr bool helped() const {
@@ -68,18 +67,17 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps(); }
   // Backward: whether as many other warps compute the derivatives, Note [Derivatives beside].
   LLTM_JIT_HOST_DEVICE constexpr bool derives_beside() const {
-    return small_floats() && splits == finishers() && warps() <= 2;
+    return small_floats() && splits == finishers() && warps() <= (rows == 2 ? 4 : 2);
   }
   LLTM_JIT_HOST_DEVICE constexpr int backward_threads() const {
     return derives_beside() ? 2 * threads() : threads();
   }
   // A finishing lane's numbers for a gate, and the 32-bit words for as many elements.
-  LLTM_JIT_HOST_DEVICE constexpr int elements() const { return rows == 4 ? 2 : 4; }
+  LLTM_JIT_HOST_DEVICE constexpr int elements() const { return rows < 8 ? rows / 2 : 4; }
   LLTM_JIT_HOST_DEVICE constexpr int words() const { return elements() * bytes / 4; }
-  // The bytes of a tile of B.
-  LLTM_JIT_HOST_DEVICE constexpr int tile_bytes() const {
-    return kUnits * bytes * (rows == 4 ? 4 : 8);
-  }
+  // The rows and bytes of a tile of B.
+  LLTM_JIT_HOST_DEVICE constexpr int tile_rows() const { return rows < 8 ? rows : 8; }
+  LLTM_JIT_HOST_DEVICE constexpr int tile_bytes() const { return kUnits * bytes * tile_rows(); }
 
   // In bytes: operands of so many arrays of h's size.
   LLTM_JIT_HOST_DEVICE constexpr int operand_bytes(int arrays) const {
@@ -110,6 +108,8 @@ struct SequenceShape {
   }
   // Note [Floats in one half]: whether the tensor cores multiply TF32 as it is.
   LLTM_JIT_HOST_DEVICE constexpr bool multiplies_tf32() const { return tf32 && small_floats(); }
+  // Whether floats are rounded where they are made, instead of where they are multiplied.
+  LLTM_JIT_HOST_DEVICE constexpr bool sends_tf32() const { return multiplies_tf32() && rows == 2; }
   // The bytes of a weight in products.
   LLTM_JIT_HOST_DEVICE constexpr int weight_size() const {
     return tf32 && !multiplies_tf32() ? 2 : bytes;
@@ -157,15 +157,19 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int derivative_bytes(int numbers) const {
     return derives_beside() ? 2 * warps() * numbers * elements() * 128 : 0;
   }
+  // Of exact floats of two rows, scales of two iterations for each group and row.
+  LLTM_JIT_HOST_DEVICE constexpr int inverse_bytes() const {
+    return rows == 2 && !tf32 ? 2 * groups * rows * 4 : 0;
+  }
   LLTM_JIT_HOST_DEVICE constexpr int backward_bytes(int gates, int states, int parameters,
                                                     bool adds_gates) const {
     const int ring =
         ring_bytes(kStages, backward_packs(gates, adds_gates), backward_floats(states)) +
         derivative_bytes(derivative_numbers(gates, states, parameters, adds_gates));
-    const int operands = sends_parts()
-                             ? copy_bytes(1) + 2 * own_tiles(gates) * kUnits * rows * bytes +
-                                   weight_bytes(output_tiles())
-                             : copy_bytes(gates) + sum_bytes(1) + weight_bytes(gates);
+    const int operands =
+        sends_parts() ? copy_bytes(1) + 2 * own_tiles(gates) * kUnits * rows * bytes +
+                            weight_bytes(output_tiles())
+                      : copy_bytes(gates) + sum_bytes(1) + weight_bytes(gates) + inverse_bytes();
     return operands + ring + kBarrierBytes;
   }
 };

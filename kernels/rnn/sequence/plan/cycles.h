@@ -16,9 +16,11 @@ constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an 
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
 constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
 constexpr double kFloatInGrid = 24;       // forward, while other warps wait for their part of k
-constexpr double kFloatInBlock = 40;      // forward, in one block
+constexpr double kFloatInBlock = 40;      // in one block
 constexpr double kRoundedProduct = 28, kRoundedInGrid = 14,
-                 kTf32Product = 18;     // Note [Floats in one half]
+                 kTf32Product = 18;  // Note [Floats in one half]
+// Of two rows, Note [Sent as multiplied] (numbers/halves.cuh); as TF32 backward as of more.
+constexpr double kFloatOfTwoRows = 18, kFloatOfTwoRowsBackward = 34, kTf32OfTwoRows = 11;
 constexpr double kSharedBytes = 200;    // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;  // a cycle, that a block can receive
 constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
@@ -45,8 +47,8 @@ constexpr double kDerivativeAlone = 130, kDerivativeHelped = 75;
 // In 16 bits, clusters of 16 blocks that take at least so many turns take longer by this factor.
 constexpr int kLateTurns = 6;
 constexpr double kLateTurn = 1.4;
-// For each finishing warp of other blocks on the same SM.
-constexpr double kBeside = 70;
+// For each finishing warp of other blocks on the same SM; forward, of two rows; and with derivatives beside.
+constexpr double kBeside = 70, kBesideOfTwoRows = 10, kBesideDerivatives = 45;
 // Step by step: the launches of a product and a kernel within a graph, and the multiply-adds per cycle of both.
 // Large products use larger tiles, with a higher rate and a longer launch.
 constexpr double kLaunches = 9500, kLibrary = 60000;
@@ -95,7 +97,7 @@ inline int registers_beside(const SequenceSizes& sizes, SequencePass pass,
   const int others = apart + of_operand + streamed + 2 * sizes.parameters;
   if (pass == SequencePass::Forward) {
     const int of_sum = shape.streamed_tiles > 0 ? 6 : shape.grid ? 7 : 9;
-    const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : of_sum * sizes.gates * row_tiles;
+    const int of_b = !floats ? 0 : shape.rows <= 4 ? 4 : of_sum * sizes.gates * row_tiles;
     const int of_states = std::max(0, sizes.states - 2) * elements;  // beyond those of most cells
     return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + of_states +
            others;
@@ -197,13 +199,16 @@ inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const Seq
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.phase_tiles();
   const bool forward = pass == SequencePass::Forward;
+  const bool two_rows = forward && shape.rows == 2;
   const bool tf32 = shape.multiplies_tf32() && (forward || shape.derives_beside());
   const double product = shape.bytes == 2    ? kProduct
-                         : tf32              ? kTf32Product
+                         : tf32              ? (two_rows ? kTf32OfTwoRows : kTf32Product)
                          : shape.tf32        ? (shape.grid ? kRoundedInGrid : kRoundedProduct)
+                         : two_rows          ? kFloatOfTwoRows
+                         : shape.rows == 2   ? kFloatOfTwoRowsBackward
+                         : shape.blocks == 1 ? kFloatInBlock
                          : !forward          ? kFloatProduct
                          : shape.grid        ? kFloatInGrid
-                         : shape.blocks == 1 ? kFloatInBlock
                                              : kFloatProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
   const double weights =
@@ -216,8 +221,11 @@ inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const Seq
   const double cell =
       (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
   const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
+  const double of_other = two_rows                             ? kBesideOfTwoRows
+                          : !forward && shape.derives_beside() ? kBesideDerivatives
+                                                               : kBeside;
   const double beside =
-      kBeside * static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
+      of_other * static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
   const double rest = beside + products + weights + split * (shape.splits - 1) + cell + backward;
   const double late = shape.blocks == 16 && shape.bytes == 2 && turns >= kLateTurns ? kLateTurn : 1;
   if (shape.phases == 1) return turns * late * (exchange + rest);

@@ -60,6 +60,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   constexpr int kMostWarps = 16, kMostBarriers = 15;
   const auto consider = [&](SequenceShape shape) {
     if (sets_at_once(shape, gpu) == 0) return;
+    if (shape.rows == 2 && (!shape.small_floats() || shape.splits > 1)) return;
     const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
     if (shape.groups * shape.sum_copies() > kMostBarriers || shape.warps() > kMostWarps ||
         shape.splits < shape.finishers() || shape.splits > shape.tiles() ||
@@ -81,7 +82,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   };
   for (const int blocks : {1, 2, 4, 8, 16}) {
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
-    for (const int rows : {4, 8, 16}) {
+    for (const int rows : {2, 4, 8, 16}) {
       for (int splits = 1; splits <= 8; ++splits) {
         consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false,
                   sizes.tf32});

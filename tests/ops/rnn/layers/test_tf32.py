@@ -20,7 +20,7 @@ from lltm_jit.ops.rnn.sequence import input_gates
 
 # Steps, rows, hidden units: one block, clusters, grids with one phase and with two, weights in
 # shared memory, sizes that run step by step.
-SIZES = [(9, 5, 20), (9, 16, 256), (7, 64, 512), (5, 16, 1024), (5, 64, 1024)]
+SIZES = [(9, 5, 20), (9, 3, 52), (9, 16, 256), (7, 64, 512), (5, 16, 1024), (5, 64, 1024)]
 SIZES += [(3, 8, 2400), (3, 40, 2400)]
 
 
@@ -63,6 +63,32 @@ def test_errors_beside_torch(name, size):
     use("ieee")
     exact = error_of(with_gradients(ours, x, grad), right)
     assert max(exact) < 2e-6
+
+
+@needs_gpu
+@pytest.mark.parametrize("scale", [1e-6, 1, 100])
+@pytest.mark.parametrize("hidden", [20, 60])
+@pytest.mark.parametrize("name", ["LSTM", "RNN_TANH"])
+def test_exact_floats_of_any_size(name, hidden, scale):
+    """Outputs within -1 and 1 have a known scale: they may be small, and first states large."""
+    use("ieee")
+    layer = LAYERS[name](hidden, hidden, bias=False, device="cuda")
+    x, grad = torch.randn(2, 9, 5, hidden, device="cuda")
+    h_0 = scale * torch.randn(1, 5, hidden, device="cuda")
+    h_0[:, 1] = torch.nan
+
+    def results(layer: nn.Module, x: Tensor, h_0: Tensor, grad: Tensor) -> list[Tensor]:
+        x = x.detach().requires_grad_()
+        output = layer(x, (h_0, torch.zeros_like(h_0)) if name == "LSTM" else h_0)[0]
+        return [output, *torch.autograd.grad(output, x, grad)]
+
+    inputs = min(scale, 1) * x, h_0, grad / scale
+    found = results(layer, *inputs)
+    right = results(copy.deepcopy(layer).double(), *(tensor.double() for tensor in inputs))
+    assert all(tensor[:, 1].isnan().all() for tensor in found)
+    rows = [0, 2, 3, 4]
+    errors = error_of([f[:, rows] for f in found], [r[:, rows] for r in right])
+    assert max(errors) < (2e-6 if scale <= 1 else 1e-5)
 
 
 @needs_gpu

@@ -190,7 +190,7 @@ def test_an_sm_has_no_room_for_more_blocks_than_it_needs_to_take(plans, way, typ
     """Else they would gather on the SMs that a product leaves first."""
     chip, pass_ = gpu(plans), getattr(plans.Pass, way)
     seen = set()
-    for batch_size, hidden_size in itertools.product((1, 64, 256, 1024, 1 << 14), (16, 64, 256)):
+    for batch_size, hidden_size in itertools.product((1, 64, 512, 1024, 1 << 14), (16, 64, 256)):
         of = sizes(plans, batch_size, hidden_size, type, "lstm")
         plan = plans.plan(of, pass_, chip)
         shape, at_once = plan.shape, chip.sms

@@ -31,12 +31,12 @@ class ClusterExchange {
       : buffers_(place.shared), barriers_(place.barriers) {
     const int n = kShape.row_tiles() > 1 ? lane.split : 0;
     const int tile = lane.block * kShape.groups + lane.group;
-    part_ = keep((tile * kShape.row_tiles() + n) * kTileBytes + lane.tile_offset());
-    half_ = keep(kShape.rows == 4 ? lane.lane / 16 : 0);
-    if constexpr (!kShape.small_floats()) return;
+    const int first = (tile * kShape.row_tiles() + n) * kTileBytes;
     const int row = lane.row_of(0) - lane.row, unit = lane.unit_of(0) - lane.unit;
-    elements_ = keep((tile * kShape.row_tiles() + n) * kTileBytes +
-                     (row * SequenceShape::kUnits + unit) * kShape.bytes);
+    const int element = first + (row * SequenceShape::kUnits + unit) * kShape.bytes;
+    part_ = keep(kShape.rows == 2 ? element : first + lane.tile_offset());
+    half_ = keep(kShape.rows == 4 ? lane.lane / 16 : 0);
+    if constexpr (kShape.rows == 2) halves_ = keep(element - unit * 2);
   }
 
   // Zeros, and barriers. After start() all threads see what is then written into operands(-1).
@@ -101,18 +101,11 @@ class ClusterExchange {
       }
     }
   }
-  // In one block: the same of floats, from their elements.
-  template <int kElements>
-  __device__ __forceinline__ void send(int step,
-                                       const float (&elements)[kArrays][kElements]) const {
-#pragma unroll
-    for (int a = 0; a < kArrays; ++a) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const int at = a * kShape.operand_bytes(1) + e % 2 * SequenceShape::kUnits * 4 + e / 2 * 8;
-        store_shared(operands(step) + elements_ + at, Words<1>{__float_as_uint(elements[a][e])});
-      }
-    }
+  // In one block of two rows: the same in halves, the upper ones of a row before the lower ones.
+  __device__ __forceinline__ void send_halves(int step, int array, uint32_t halves) const {
+    const uint32_t to = operands(step) + array * kShape.operand_bytes(1) + halves_;
+    store_half(to, static_cast<uint16_t>(halves));
+    store_half(to + SequenceShape::kUnits * 2, static_cast<uint16_t>(halves >> 16));
   }
   // Sends words to a place in a block's operand of a step.
   template <int kCount>
@@ -164,9 +157,9 @@ class ClusterExchange {
   }
 
   uint32_t buffers_, barriers_;
-  uint32_t part_;      // where in an operand this lane's part is
-  uint32_t elements_;  // where the first of its elements is
-  uint32_t half_;      // which half of its four numbers this lane has, with four rows
+  uint32_t part_;    // where in an operand this lane's part is
+  uint32_t halves_;  // of two rows: where its number's upper half is
+  uint32_t half_;    // which half of its four numbers this lane has, with four rows
 };
 
 }  // namespace lltm_jit

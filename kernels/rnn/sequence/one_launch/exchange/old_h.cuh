@@ -1,6 +1,7 @@
 // The initial h of a sequence, which the first step multiplies.
 #pragma once
 
+#include "rnn/sequence/numbers/halves.cuh"
 #include "rnn/sequence/one_launch/lanes/place.cuh"
 
 namespace lltm_jit {
@@ -44,7 +45,7 @@ __device__ __forceinline__ void copy_old_h(const LanePlace<Shape>& place,
     const auto* from = static_cast<const scalar_t*>(args.old_h) + int64_t(row) * place.units() +
                        place.recurrence.first_unit() + unit;
     // A tile of B has the rows one after the other, 16 units each.
-    constexpr int kTileRows = kShape.rows == 4 ? 4 : 8;
+    constexpr int kTileRows = kShape.tile_rows();
     const int tile = unit / SequenceShape::kUnits * kShape.phase_tiles() + in_cluster / kTileRows;
     const int at = (tile * kTileRows + in_cluster % kTileRows) * SequenceShape::kUnits +
                    unit % SequenceShape::kUnits;
@@ -54,6 +55,7 @@ __device__ __forceinline__ void copy_old_h(const LanePlace<Shape>& place,
     } else {
       chunk = load_weights<kBytes>(from, true);
     }
+    if constexpr (kShape.sends_tf32()) chunk = rounded_to_tf32(chunk);
     store_shared(exchange.operands(-1) + at * kBytes, chunk);
   }
 }

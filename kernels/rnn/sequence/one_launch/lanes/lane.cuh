@@ -7,7 +7,8 @@
 // r of A is unit 4 (r / 2) + r % 2 for r < 8, and two more for r + 8, so that the transposes of the sums are B's
 // registers again.
 // With four rows of the batch, the other four columns of B are the same rows again, and each lane takes half of its
-// sums: lanes of columns 0 and 1 take those of the upper eight units.
+// sums: lanes of columns 0 and 1 take those of the upper eight units. With two rows, which floats in one block may
+// have, two neighbouring columns are the same row, and a lane's number is its pack.
 #pragma once
 
 #include "rnn/sequence/numbers/words.cuh"
@@ -19,7 +20,7 @@ namespace lltm_jit {
 template <typename Shape>
 struct Lane {
   static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr bool kFourRows = kShape.rows == 4;
+  static constexpr bool kFewRows = kShape.rows < 8;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
 
   static constexpr bool kAllFinish = kShape.splits == kShape.finishers();
@@ -47,23 +48,26 @@ struct Lane {
   }
   // The hidden unit of element e of the sums.
   __device__ __forceinline__ int unit_of(int e) const {
-    const int g = lane / 4, c = lane % 4, half = kFourRows ? c / 2 : e / 2;
+    const int g = lane / 4, c = lane % 4, half = kFewRows ? c / 2 : e / 2;
     return unit + 4 * (g / 2) + g % 2 + 2 * half;
   }
   __device__ __forceinline__ int row_of(int e) const {
     const int c = lane % 4;
-    return row + (kFourRows ? 2 * (c % 2) + e : 2 * c + e % 2);
+    return row + (kFewRows ? c % 2 * kElements + e : 2 * c + e % 2);
   }
   // The first hidden unit of the pack.
   __device__ __forceinline__ int pack_unit() const {
-    return unit + lane % 4 * 4 + (kFourRows ? lane / 16 * 2 : 0);
+    if (kElements == 1) return unit_of(0);
+    return unit + lane % 4 * 4 + (kFewRows ? lane / 16 * 2 : 0);
   }
   __device__ __forceinline__ int pack_row() const {
-    return row + (kFourRows ? lane / 4 % 4 : lane / 4);
+    if (kElements == 1) return row_of(0);
+    return row + (kFewRows ? lane / 4 % 4 : lane / 4);
   }
   // Where its four numbers of a tile of B are; with four rows, its pack is half of them.
   __device__ __forceinline__ int tile_offset() const {
-    return (kFourRows ? lane % 16 : lane) * 4 * kShape.bytes;
+    const int column = kElements == 1 ? lane / 8 : lane / 4;
+    return (column % kShape.tile_rows() * 4 + lane % 4) * 4 * kShape.bytes;
   }
 };
 
@@ -80,6 +84,8 @@ __device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
   if constexpr (sizeof(scalar_t) == 2) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) result.value[i] = transpose_halves(w.value[i]);
+  } else if constexpr (kWords == 1) {
+    result = w;
   } else {  // the upper halves of two floats, and the lower ones
 #pragma unroll
     for (int i = 0; i < kWords; i += 2) {

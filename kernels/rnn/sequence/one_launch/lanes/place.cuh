@@ -12,7 +12,7 @@ struct ThreadFacts {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
-  static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
+  static constexpr int kHalves = kElements <= 2 ? 1 : 2;  // units that a lane's elements are of
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
 };
 

@@ -34,16 +34,14 @@ class InputGates {
     ring_.wait();
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
-      step_.gates[g] = kShape.small_floats() ? ring_.elements(g) : ring_.pack(g);
+      step_.gates[g] = ring_.pack(g);
     }
     bring(step + kShape.forward_stages() - 1);
   }
   __device__ __forceinline__ void arrange() {
-    if constexpr (!kShape.small_floats()) {
-      if (!place_.lane.finishes()) return;
+    if (!place_.lane.finishes()) return;
 #pragma unroll
-      for (int g = 0; g < kGates; ++g) step_.gates[g] = transpose<scalar_t>(step_.gates[g]);
-    }
+    for (int g = 0; g < kGates; ++g) step_.gates[g] = transpose<scalar_t>(step_.gates[g]);
   }
   // The gates that were read last.
   __device__ __forceinline__ const Step& step() const { return step_; }

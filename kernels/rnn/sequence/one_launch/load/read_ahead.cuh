@@ -8,8 +8,7 @@
 namespace lltm_jit {
 
 // The data that a lane of a finishing warp reads of each step, some steps ahead: packs, and single floats. If the
-// lane itself loads it, it waits only for its own copies; in a small block of floats for those of its warp, whose packs
-// it reads element by element.
+// lane itself loads it, it waits only for its own copies.
 template <typename Shape, int kPacks, int kFloats, int kStages>
 class Ring {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -22,11 +21,7 @@ class Ring {
                    (lane.split % kShape.finishers() * kShape.groups + lane.group) * kStages *
                        kStageBytes +
                    lane.lane * kPackBytes)),
-        floats_(lane.lane * (4 - kPackBytes) + kPacks * kPackBytes * 32) {
-    if constexpr (kShape.small_floats()) {
-      elements_ = keep(place_of_elements(lane) - lane.lane * kPackBytes);
-    }
-  }
+        floats_(lane.lane * (4 - kPackBytes) + kPacks * kPackBytes * 32) {}
 
   // Begins to copy a pack of the next step; zeros if it is not `inside`.
   __device__ __forceinline__ void bring_pack(int i, const void* source, bool inside) const {
@@ -56,34 +51,15 @@ class Ring {
   }
 
   // Waits for the next of the at most kStages - 1 steps that were loaded and not read.
-  __device__ __forceinline__ void wait() const {
-    wait_for_copies<kStages - 2>();
-    if constexpr (kShape.small_floats()) __syncwarp();
-  }
+  __device__ __forceinline__ void wait() const { wait_for_copies<kStages - 2>(); }
   __device__ __forceinline__ Words<kShape.words()> pack(int i) const {
     return load_shared<kShape.words()>(pack_address(brought_ + 1, i));
-  }
-  // Of floats: the lane's elements of a pack that its warp has brought.
-  __device__ __forceinline__ Words<kShape.words()> elements(int i) const {
-    Words<kShape.words()> result;
-#pragma unroll
-    for (int e = 0; e < kShape.words(); ++e) {
-      const int at = e % 2 * 4 * kPackBytes + e / 2 * 8;
-      result.value[e] = load_shared<1>(pack_address(brought_ + 1, i) + elements_ + at).value[0];
-    }
-    return result;
   }
   __device__ __forceinline__ float number(int i) const {
     return __uint_as_float(load_shared<1>(float_address(brought_ + 1, i)).value[0]);
   }
 
  private:
-  // Where the warp's packs have the lane's first element.
-  static __device__ __forceinline__ uint32_t place_of_elements(const Lane<Shape>& lane) {
-    const int row = lane.row_of(0) - lane.row, unit = lane.unit_of(0) - lane.unit;
-    const int of_lane = row * 4 + unit / 4 + (kShape.rows == 4 ? unit % 4 / 2 * 16 : 0);
-    return of_lane * kPackBytes + unit * 4 % kPackBytes;
-  }
   __device__ __forceinline__ uint32_t stage(int count) const {
     return base_ + (count & (kStages - 1)) * kStageBytes;
   }
@@ -94,9 +70,8 @@ class Ring {
     return stage(count) + floats_ + i * 32 * 4;
   }
 
-  uint32_t base_;      // of this lane's first pack
-  uint32_t floats_;    // from there to its first float
-  uint32_t elements_;  // and to its first element
+  uint32_t base_;    // of this lane's first pack
+  uint32_t floats_;  // from there to its first float
   int brought_ = 0;
 };
 

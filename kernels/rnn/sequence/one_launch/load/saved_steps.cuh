@@ -58,8 +58,8 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
     if constexpr (!kHelped) ring_.wait();
   }
   __device__ __forceinline__ void read(int pack, float (&values)[kElements]) const {
-    auto words = kShape.small_floats() ? ring_.elements(pack) : ring_.pack(pack);
-    if constexpr (!kHelped && !kShape.small_floats()) words = transpose<scalar_t>(words);
+    auto words = ring_.pack(pack);
+    if constexpr (!kHelped) words = transpose<scalar_t>(words);
     to_floats<scalar_t>(words, values);
   }
   __device__ __forceinline__ float cell(int k, int e) const {

@@ -13,7 +13,9 @@ class AllGradients {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
   static constexpr int kRowTiles = kShape.phase_tiles();
-  using Weights = WarpWeights<Shape, scalar_t, kGates, kGates>;
+  // Note [Sent as multiplied]; a single gate is quickly split where it is read.
+  static constexpr bool kSendsHalves = kShape.rows == 2 && !kShape.tf32 && kGates > 1;
+  using Weights = WarpWeights<Shape, scalar_t, kGates, kGates, kShape.small_floats(), kSendsHalves>;
 
   // Shared memory.
   static constexpr int kSums = kShape.copy_bytes(kGates);
@@ -22,7 +24,7 @@ class AllGradients {
  public:
   using Numbers = typename Weights::Numbers;
   using Packs = Words<kWords>[kGates];
-  static constexpr int kBytes = kWeights + kShape.weight_bytes(kGates);
+  static constexpr int kBytes = kWeights + kShape.weight_bytes(kGates) + kShape.inverse_bytes();
 
   // load(gate, unit, k) gives weights as WarpWeights takes them.
   template <typename Load>
@@ -32,25 +34,28 @@ class AllGradients {
         weights_(lane, place.shared + kWeights, place.streamed, load),
         group_sum_(lane, place.shared + kSums),
         upper_(lane.lane % 4 < 2),
-        steps_(steps) {}
+        steps_(steps),
+        inverses_(place.shared + kWeights + kShape.weight_bytes(kGates)),
+        row_(keep(lane.lane % 2)),
+        own_inverse_(keep((lane.group * 2 + lane.lane % 2) * 4)) {}
 
-  __device__ __forceinline__ void clear() const { exchange_.clear(); }
+  __device__ __forceinline__ void clear() const {
+    if constexpr (kSendsHalves) {
+      if (threadIdx.x < kShape.inverse_bytes() / 4) {
+        store_shared(inverses_ + threadIdx.x * 4, Words<1>{});
+      }
+    }
+    exchange_.clear();
+  }
   __device__ __forceinline__ void start() const { exchange_.start(); }
   __device__ __forceinline__ void finish() const {}
 
   // Finishing warps store this iteration's gradients; then all warps signal that they are complete.
   __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
-    exchange_.send(iteration, packs);
-  }
-  // In one block, of floats: from their elements; and the packs that these make, once all have signalled.
-  __device__ __forceinline__ void put(int iteration,
-                                      const float (&elements)[kGates][kElements]) const {
-    exchange_.send(iteration, elements);
-  }
-  __device__ __forceinline__ void read(int iteration, Packs& packs) const {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
-      packs[g] = load_shared<kWords>(exchange_.own_part(iteration) + g * kShape.operand_bytes(1));
+    if constexpr (kSendsHalves) {
+      put_halves(iteration, packs);
+    } else {
+      exchange_.send(iteration, packs);
     }
   }
   __device__ __forceinline__ void spread(int) const {
@@ -65,6 +70,13 @@ class AllGradients {
     typename Weights::Sums products = {};
     const auto operands =
         exchange_.operands(iteration - 1) + phase * kRowTiles * kShape.tile_bytes();
+    if constexpr (kSendsHalves) {
+#pragma unroll
+      for (int i = 0; i < kShape.tiles(); ++i) {
+        const auto inverse = load_shared<1>(inverses(iteration - 1) + row_ * 4 + i * 8);
+        weights_.set_inverse(__uint_as_float(inverse.value[0]), i);
+      }
+    }
     if constexpr (!kShape.grid) {
       weights_.multiply(products, operands, meanwhile);
     } else if (iteration > 0) {  // before that there are no zeros to be read
@@ -96,6 +108,22 @@ class AllGradients {
   }
 
  private:
+  __device__ __forceinline__ void put_halves(int iteration, const Packs& packs) const {
+    float largest = 0;
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      largest = fmaxf(largest, fabsf(__uint_as_float(packs[g].value[0])));
+    }
+    const HalfScale scale = scale_of_two_rows(largest);
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      const float grad = __uint_as_float(packs[g].value[0]);
+      exchange_.send_halves(iteration, g, in_halves(grad, scale.scale));
+    }
+    if (threadIdx.x % 32 < 2) {
+      store_shared(inverses(iteration) + own_inverse_, Words<1>{__float_as_uint(scale.inverse)});
+    }
+  }
   // The first loads of the next phase, which are on their way while this one is finished.
   __device__ __forceinline__ void load_after(int iteration, int phase) {
     const bool last = phase + 1 == kShape.phases;
@@ -105,11 +133,17 @@ class AllGradients {
                         loaded_);
   }
 
+  __device__ __forceinline__ uint32_t inverses(int iteration) const {
+    return inverses_ + (iteration & 1) * (kShape.inverse_bytes() / 2);
+  }
+
   Exchange<Shape, kGates> exchange_;
   Weights weights_;
   GroupSum<Shape, 1> group_sum_;
   bool upper_;
   int steps_;
+  uint32_t inverses_;                // of scales
+  int row_, own_inverse_;            // of this lane's row
   typename Weights::Loaded loaded_;  // with phases
 };
 

@@ -52,6 +52,42 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
   }
 }
 
+// Sums of products with B in halves, whose lower halves have a scale of their own: for each gate; or for all gates
+// together, for each of kTiles tiles of k, in chains that do not wait for each other.
+template <int kGates, int kTiles>
+struct SumsOfHalves {
+  static constexpr bool kTogether = kTiles > 0;
+  static constexpr int kParts = kTogether ? kTiles : 1;
+  static constexpr int kUppers = kTogether ? 2 : kGates, kLowers = kTogether ? 1 : kGates;
+  float upper[kParts][kUppers][4] = {}, lower[kParts][kLowers][4] = {};
+
+  template <typename Weights, typename Operand>
+  __device__ __forceinline__ void add(int tile, int gate, const Weights& a, const Operand& b) {
+    auto& sums = upper[kTogether ? tile : 0][gate % kUppers];
+    const Words<4> high{a.value[0], a.value[1], a.value[2], a.value[3]};
+    const Words<4> low{a.value[4], a.value[5], a.value[6], a.value[7]};
+    add_product<Half>(sums, low, b.high);
+    add_product<Half>(lower[kTogether ? tile : 0][gate % kLowers], high, b.low);
+    add_product<Half>(sums, high, b.high);
+  }
+  // inverses: of the parts' scales.
+  template <typename Sums>
+  __device__ __forceinline__ void add_to(Sums& sums, const float (&inverses)[kParts]) const {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+#pragma unroll
+      for (int g = 0; g < kLowers; ++g) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          float part = fmaf(lower[i][g][e], 1 / kLowerScale, upper[i][g][e]);
+          if constexpr (kTogether) part += upper[i][1][e];
+          sums[g][e] = fmaf(part, inverses[i], sums[g][e]);
+        }
+      }
+    }
+  }
+};
+
 // A lane's tile of weights in memory, or in shared memory: sixteen bytes at a time.
 template <typename Address, int kWords>
 __device__ __forceinline__ void store_tile(Address address, const Words<kWords>& tile) {

@@ -8,9 +8,9 @@
 namespace lltm_jit {
 
 // A warp's weights, for its group and its part of k. kOperands: arrays of B, one for all gates, or one for each.
-// kSmall: they are those of a small block of floats.
+// kSmall: those of a small block of floats. kInHalves: B is as Note [Sent as multiplied] says.
 template <typename Shape, typename scalar_t, int kGates, int kOperands,
-          bool kSmall = Shape::kShape.small_floats()>
+          bool kSmall = Shape::kShape.small_floats(), bool kInHalves = false>
 class WarpWeights {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTiles = kShape.tiles_of_warp(), kShared = kShape.shared_tiles;
@@ -18,9 +18,9 @@ class WarpWeights {
   static constexpr int kInRegisters = kShape.register_tiles();
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kOperandBytes = kShape.operand_bytes(1);
-  // Floats that are rounded, Note [Floats in one half], or scaled; in a small block once all is multiplied.
+  // Floats that are rounded, Note [Floats in one half], or scaled.
   static constexpr bool kFloats = kShape.bytes == 4, kRounded = kSmall && kShape.tf32;
-  static constexpr bool kScales = kFloats && !kRounded, kScalesLater = kScales && kSmall;
+  static constexpr bool kScales = kFloats && !kRounded;
   // Tiles of B that are loaded at once, during the products of as many others. If weights of floats fill the
   // registers, there are none for more tiles.
   static constexpr bool kFew =
@@ -55,7 +55,8 @@ class WarpWeights {
         shared_(keep(shared + threadIdx.x / 32 * kShared * kGates * kWeightBytes + lane.lane * 16)),
         first_row_tile_(lane.split % kRowTiles),
         tiles_(keep(min(kShape.tiles() - lane.split * kTiles, kTiles))),
-        operand_(keep(lane.split * kTiles * kShape.row_tiles() * kTileBytes + lane.tile_offset())) {
+        operand_(keep(lane.split * kTiles * kShape.row_tiles() * kTileBytes + lane.tile_offset() -
+                      (kInHalves ? lane.lane % 4 * 8 : 0))) {
     const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
     const auto load_at = [&](int j, int gate) -> Numbers {
       const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
@@ -108,6 +109,11 @@ class WarpWeights {
       const int j = kInRegisters + kShared + i / kGates;
       store_tile(streamed_ + i * kWeightBytes, operand_of(j, i % kGates));
     }
+  }
+
+  // kInHalves: of the scale of the lane's row, or of a tile of it, the inverse.
+  __device__ __forceinline__ void set_inverse(float inverse, int tile = 0) {
+    inverses_[tile] = inverse * inverse_;
   }
 
   // The loaded part of B: a chunk, and the next one.
@@ -169,7 +175,7 @@ class WarpWeights {
     load_streamed(streamed_before(kFirst));
     RowScales scales[2][kRowTiles];
     const auto find_scales = [&](int chunk, int first) {
-      if constexpr (kScales) {
+      if constexpr (kScales && !kInHalves) {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
           float largest = 0;
@@ -193,9 +199,11 @@ class WarpWeights {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
           const auto& part = b[chunk % 2][i][o][n];
-          if constexpr (kRounded) {
+          if constexpr (kInHalves) {
+            operand[chunk % 2][i][o][n] = FloatOperand(part);
+          } else if constexpr (kRounded && !kShape.sends_tf32()) {
             operand[chunk % 2][i][o][n] = rounded_to_tf32(part);
-          } else if constexpr (kFloats) {
+          } else if constexpr (kScales) {
             operand[chunk % 2][i][o][n] = FloatOperand(part, scales[chunk % 2][n]);
           } else {
             operand[chunk % 2][i][o][n] = part;
@@ -212,11 +220,11 @@ class WarpWeights {
       }
     };
     if constexpr (!kShape.grid) prepare_chunk(0);
+    [[maybe_unused]] Halves halves;
     for_constants<kChunks>([&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
       if (chunk + 1 < kChunks) load_chunk(chunk + 1);
       if constexpr (kShape.grid) wait_for_chunk(chunk_);
-      [[maybe_unused]] float unscaled[kChunk][kRowTiles][kGates][4] = {};
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         const int j = kFirst + chunk * kChunk + i;
@@ -232,8 +240,8 @@ class WarpWeights {
           for (int n = 0; n < kRowTiles; ++n) {
             const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
             const auto add = [&](const Tile& tile) {
-              if constexpr (kScalesLater) {
-                add_unscaled(unscaled[i][n][gate], tile, part);
+              if constexpr (kInHalves) {
+                halves.add(j, gate, tile, part);
               } else {
                 add_product<scalar_t>(sums[n][kSums > 1 ? gate : 0], tile, part);
               }
@@ -254,23 +262,10 @@ class WarpWeights {
         if (is_streamed(j)) load_streamed(streamed_before(j) + 1);
       }
       if constexpr (chunk + 1 == kChunks) meanwhile();
-      if constexpr (kScalesLater) {
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-#pragma unroll
-          for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-            for (int gate = 0; gate < kGates; ++gate) {
-              if (kFirst + chunk * kChunk + i >= kLast) continue;
-              const auto& scaled = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
-              add_scaled(sums[n][kSums > 1 ? gate : 0], unscaled[i][n][gate], scaled);
-            }
-          }
-        }
-      }
     });
+    if constexpr (kInHalves) halves.add_to(sums[0], inverses_);
   }
-  // The same, with `meanwhile()` once the tensor cores have begun.
+  // Calls `meanwhile()` once the tensor cores have begun.
   template <typename Meanwhile>
   __device__ __forceinline__ void multiply(Sums& sums, Place operands,
                                            const Meanwhile& meanwhile) const {
@@ -282,6 +277,7 @@ class WarpWeights {
   }
 
  private:
+  using Halves = SumsOfHalves<kGates, (kOperands > 1) * kTiles>;
   static constexpr int kTileWords = sizeof(Tile) / 4, kWeightBytes = sizeof(Tile) * 32;
 
   // Calls function(part, where it is) for the existing parts of a chunk.
@@ -309,6 +305,10 @@ class WarpWeights {
     for_parts<kFirst, kLast>(chunk, operands, loaded, [&](Part& part, Place from) {
       if constexpr (kShape.grid) {
         load_sent(from, part);
+      } else if constexpr (kInHalves) {
+        const auto high = load_shared<2>(from),
+                   low = load_shared<2>(from + SequenceShape::kUnits * 2);
+        part = {high.value[0], high.value[1], low.value[0], low.value[1]};
       } else {
         part = load_shared<kShape.bytes>(from);
       }
@@ -343,7 +343,8 @@ class WarpWeights {
   int first_row_tile_;
   int tiles_;  // that there are of this warp's
   uint32_t operand_;
-  float inverse_ = 1;  // of the scale of floats
+  float inverse_ = 1;               // of the scale of floats
+  float inverses_[Halves::kParts];  // of B's scales and of that
 };
 
 }  // namespace lltm_jit

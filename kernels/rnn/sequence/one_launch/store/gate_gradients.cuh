@@ -20,22 +20,18 @@ class GateGradients {
     if constexpr (!kAdds) of_hidden_.start(place, 0);
   }
 
-  template <bool kPacks>
   __device__ __forceinline__ void take(const LanePack<Shape>& pack,
                                        const float (&grads)[kGates][kElements],
                                        const float (&grads_of_h)[kGates][kElements]) {
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
-      if constexpr (kPacks) {
-        packs_[g] = transpose<scalar_t>(to_words<scalar_t>(kAdds ? grads[g] : grads_of_h[g]));
-        pack.cut(packs_[g]);
-      }
+      packs_[g] = transpose<scalar_t>(to_words<scalar_t>(kAdds ? grads[g] : grads_of_h[g]));
+      pack.cut(packs_[g]);
       if constexpr (!kAdds) of_inputs_[g] = to_words<scalar_t>(grads[g]);
     }
   }
   // Of the hidden parts, from which the step before is computed.
   __device__ __forceinline__ const Packs& packs() const { return packs_; }
-  __device__ __forceinline__ Packs& packs() { return packs_; }
 
   __device__ __forceinline__ void write(const LanePlace<Shape>& place, const LanePack<Shape>& pack,
                                         int iteration) {

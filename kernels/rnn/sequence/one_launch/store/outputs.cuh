@@ -32,15 +32,12 @@ class Outputs {
   }
 
   // Makes packs of a finished step's results.
-  __device__ __forceinline__ void set(const Words<kWords>& packs) { packs_ = packs; }
-  template <bool kPacks, typename Controls>
+  template <typename Controls>
   __device__ __forceinline__ void take(const float (&output)[kElements],
                                        const float (&sums)[kGates][kElements],
                                        const Controls& controls) {
-    if constexpr (kPacks) {
-      packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
-      pack_.cut(packs_);
-    }
+    packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
+    pack_.cut(packs_);
     held_ = controls.pack_holds();
     if constexpr (kSavesGates) {
 #pragma unroll
