@@ -19,7 +19,8 @@ VERSIONS ?= torch==2.9.1 torch==2.10.0 torch==2.11.0 torch==2.12.0 torch==2.13.0
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 SUBSET ?= tests/jit/api/test_real.py tests/jit/machine/test_compilers.py tests/jit/api/test_ways_of_load.py \
   tests/ops/basic tests/ops/loading/test_reload.py tests/ops/rnn/lltm/test_lltm.py \
-  tests/ops/rnn/lltm/test_lltm_compile.py tests/ops/stylegan/bias_act/test_fused_bias_act.py
+  tests/ops/rnn/lltm/test_lltm_compile.py tests/ops/rnn/sizes/test_padded_layers.py \
+  tests/ops/stylegan/bias_act/test_fused_bias_act.py
 
 # Threads that wait spin for some microseconds, and then sleep. The OpenMP runtime's default, to spin on,
 # is no faster here, and many times slower on a machine that has anything else to do.
