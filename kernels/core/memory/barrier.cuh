@@ -10,6 +10,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// A barrier of the block's threads. Its warps may be at different places of the code, where all of them would have to
+// be at the same __syncthreads().
+__device__ __forceinline__ void sync_block(int threads) {
+  asm volatile("bar.sync 0, %0;" ::"r"(threads) : "memory");
+}
+
 // The barrier at an address goes from phase to phase: a phase ends when `threads` have arrived, and the
 // bytes that they told of.
 __device__ __forceinline__ void init_barrier(uint32_t barrier, int threads) {

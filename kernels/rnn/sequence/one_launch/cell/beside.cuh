@@ -111,7 +111,7 @@ class DerivingThread : ThreadFacts<Cell, Shape> {
     exchange_.start();
     for (int iteration = 0; iteration < place_.steps; ++iteration) {
       if (iteration + 1 < place_.steps) derive(iteration + 1);
-      __syncthreads();
+      sync_block(Shape::kShape.backward_threads());
     }
   }
 

@@ -48,7 +48,7 @@ class ClusterExchange {
       for (int i = 0; i < 2; ++i) init_barrier(barrier(i), 1);
       publish_barriers();
     }
-    __syncthreads();
+    sync_block(blockDim.x);
     if (kCluster && threadIdx.x == 0) {
       for (int i = 0; i < 2; ++i) expect(i);
     }
@@ -57,7 +57,7 @@ class ClusterExchange {
     if constexpr (kCluster) {
       synchronize_cluster();
     } else {
-      __syncthreads();
+      sync_block(blockDim.x);
     }
   }
   // No block ends while another may still write to it.

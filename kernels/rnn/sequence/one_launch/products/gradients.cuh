@@ -59,7 +59,7 @@ class AllGradients {
     }
   }
   __device__ __forceinline__ void spread(int) const {
-    if constexpr (!kShape.grid) __syncthreads();
+    if constexpr (!kShape.grid) sync_block(kShape.backward_threads());
   }
 
   // The products of the previous iteration's gradients, in warps that finish the phase. Calls `meanwhile()` once
