@@ -21,8 +21,8 @@ inline bool rounded_many_rows(const SequenceSizes& sizes, bool backward) {
   return units >= (!many_gates ? 1000 : backward ? 640 : rows > 96 ? 560 : 720);
 }
 
-// The same for other types. A grid has 32 rows in each third of the chip up to 704 units, and 64 in each half up to
-// 1056. So it takes 96 rows, or 128, in one turn.
+// The same for other types. A grid has 48 rows in each third of the chip up to 704 units, and 64 in each half up to
+// 1056. So it takes 144 rows, or 128, in one turn.
 inline bool many_rows_are_quicker(const SequenceSizes& sizes, bool backward) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
   if (sizes.type == ElementType::Float) return sizes.tf32 && rounded_many_rows(sizes, backward);
@@ -30,7 +30,7 @@ inline bool many_rows_are_quicker(const SequenceSizes& sizes, bool backward) {
   if (backward) return rows > 64 && rows <= 128 && units > 1056 && units <= 1560;
   if (rows <= 64 || rows > 256 || units > 2112) return false;
   if (rows > 128) return units >= (sizes.gates >= 3 ? 560 : 1000);
-  return units > 1056 || (sizes.gates >= 3 && rows > 96 && units >= 560 && units <= 704);
+  return units > 1056;
 }
 
 // The shape of a pass on a GPU with this much shared memory for a block, and this many clusters at once; blocks is

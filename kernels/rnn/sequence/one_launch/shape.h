@@ -20,7 +20,7 @@ struct SequenceShape {
   int blocks;          // of a set
   int groups;          // of a block
   int splits;          // of k: the warps of a group
-  int rows;            // of the batch, that a set has: 4, 8, 16, 32 or 64; 2 in one block of floats
+  int rows;            // of the batch, that a set has: 4 to 64, or 2 in one block of floats
   int phases;          // of a step, each for as many of the rows, Note [Phases]
   int shared_tiles;    // of a warp's weights, each 16 of k, that are in shared memory
   int streamed_tiles;  // and that are in memory, Note [Streamed weights]

@@ -34,6 +34,8 @@ constexpr double kStreamedBytes = 60,
                  kStreamedBytesBackward = 10;  // a cycle, Note [Streamed weights]
 // For each phase, the loads of what arrived during another phase; and for each tile of rows.
 constexpr double kPhase = 500, kPhaseTile = 300, kFloatDerivativeTile = 350;
+// Three tiles of rows, in float or in two phases: by how much longer a step takes.
+constexpr double kThreeTiles = 1.1;
 // One block: its barrier, for each warp; and warps that share k, which have less of a quarter of an SM.
 constexpr double kBarrier = 20, kSplitOfBlock = 250;
 // Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and a warp's
@@ -93,8 +95,9 @@ inline int registers_beside(const SequenceSizes& sizes, SequencePass pass,
   const int elements = shape.elements(), row_tiles = shape.phase_tiles();
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
   const int of_operand = shape.grid ? (row_tiles > 1 ? 48 : 32) : 0;  // on its way from memory
+  const int of_phases = row_tiles == 3 && shape.phases > 1 && !floats ? 16 : 0;
   const int streamed = shape.streamed_tiles > 0 ? 2 * shape.weight_size() * sizes.gates : 0;
-  const int others = apart + of_operand + streamed + 2 * sizes.parameters;
+  const int others = apart + of_operand + of_phases + streamed + 2 * sizes.parameters;
   if (pass == SequencePass::Forward) {
     const int of_sum = shape.streamed_tiles > 0 ? 6 : shape.grid ? 7 : 9;
     const int of_b = !floats ? 0 : shape.rows <= 4 ? 4 : of_sum * sizes.gates * row_tiles;
@@ -227,12 +230,14 @@ inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const Seq
   const double beside =
       of_other * static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
   const double rest = beside + products + weights + split * (shape.splits - 1) + cell + backward;
-  const double late = shape.blocks == 16 && shape.bytes == 2 && turns >= kLateTurns ? kLateTurn : 1;
-  if (shape.phases == 1) return turns * late * (exchange + rest);
+  const bool three_tiles = shape.phase_tiles() == 3 && (shape.bytes == 4 || shape.phases > 1);
+  const bool late = shape.blocks == 16 && shape.bytes == 2 && turns >= kLateTurns;
+  const double longer = turns * (late ? kLateTurn : three_tiles ? kThreeTiles : 1);
+  if (shape.phases == 1) return longer * (exchange + rest);
   const bool derives_floats = shape.bytes == 4 && pass == SequencePass::Backward;
   const double tile = kPhaseTile + (derives_floats ? kFloatDerivativeTile : 0);
   const double phase = kPhase + tile * shape.phase_tiles() + rest;
-  return turns * std::max(shape.phases * phase, exchange + rest);
+  return longer * std::max(shape.phases * phase, exchange + rest);
 }
 
 inline double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {

@@ -87,22 +87,26 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
         consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false,
                   sizes.tf32});
       }
+      if (rows >= 4 && rows >= sizes.batch_size) break;
     }
   }
   // A block of a grid has one group, so that no two of its warps read the same numbers. If clusters can hold the
   // weights they are faster, except in float with more than one group per block. The derivatives of floats leave no
-  // registers for phases of 32 rows, and take too long for phases of 8.
-  const bool floats = sizes.type == ElementType::Float;
-  const bool derives_floats = floats && pass == SequencePass::Backward;
-  const int fewest_groups = floats ? 17 : 33, most_rows = derives_floats ? 16 : 32;
+  // registers for phases of 32 rows, and take too long for phases of 8. Backward, phases of 24 rows are slower than
+  // steps by the library if one set takes most of the chip.
+  const bool floats = sizes.type == ElementType::Float, backward = pass == SequencePass::Backward;
+  const bool derives_floats = floats && backward, most_of_chip = 2 * groups > gpu.sms;
+  const int fewest_groups = floats ? 17 : 33, most_rows = derives_floats ? 24 : 32;
   const bool may_be_grid = gpu.grids && gpu.architecture >= 90 && groups >= fewest_groups;
   for (const int phases : {1, 2}) {
     const int fewest_rows = phases == 1 ? 4 : derives_floats ? 16 : 8;
-    for (const int rows : {4, 8, 16, 32}) {
+    for (const int rows : {4, 8, 16, 24, 32}) {
       if (!may_be_grid || rows < fewest_rows || rows > most_rows) continue;
+      if (backward && phases == 2 && rows == 24 && most_of_chip) continue;
       for (int splits = 1; splits <= kMostWarps; ++splits) {
         consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true, sizes.tf32});
       }
+      if (phases * rows >= sizes.batch_size) break;
     }
   }
   if (best.one_launch && steps_are_quicker(sizes, pass, best, gpu)) {

@@ -21,7 +21,7 @@ from lltm_jit.ops.rnn.sequence import input_gates
 # Steps, rows, hidden units: one block, clusters, grids with one phase and with two, weights in
 # shared memory, sizes that run step by step.
 SIZES = [(9, 5, 20), (9, 3, 52), (9, 16, 256), (7, 64, 512), (5, 16, 1024), (5, 64, 1024)]
-SIZES += [(3, 8, 2400), (3, 40, 2400)]
+SIZES += [(5, 190, 500), (3, 8, 2400), (3, 40, 2400)]
 
 
 def use(precision: str) -> None:

@@ -1,5 +1,7 @@
 """Whole sequences against a loop in float64: values, gradients, dtypes, layouts, control."""
 
+from itertools import product
+
 import pytest
 import torch
 from op_testing import (
@@ -76,17 +78,22 @@ def test_steps_skipped_before_a_row_begins(cell, reverse, dtype, device):
 # More than a cluster holds: the whole grid of an H100 or H200, in phases where there are many rows,
 # and with streamed weights where floats fill the chip; or step by step, where few rows of floats
 # have a product of their own.
+LARGE_SIZES = [
+    *[(6, 3, 776), (7, 16, 1000), (1, 16, 1024), (5, 70, 520), (4, 64, 1024)],
+    *[(3, 20, 2048), (3, 5, 2056), (2, 3, 2120)],
+]
+LARGE = list(product(CELLS, LARGE_SIZES, (torch.half, torch.bfloat16, torch.float)))
+# Sets of 24 rows, and of 48 in two phases.
+LARGE += [
+    *[("lstm", (4, 70, 640), torch.bfloat16), ("slstm", (4, 70, 640), torch.half)],
+    *[("gru", (4, 70, 640), torch.float), ("lstm", (3, 24, 1504), torch.half)],
+    *[("lstm", (4, 90, 1000), torch.half), ("gru", (4, 90, 1000), torch.half)],
+    *[("gru", (4, 190, 496), torch.float), ("lltm", (4, 190, 496), torch.float)],
+]
+
+
 @needs_gpu
-@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
-@pytest.mark.parametrize(
-    "size",
-    [
-        *[(6, 3, 776), (7, 16, 1000), (1, 16, 1024), (5, 70, 520), (4, 64, 1024)],
-        *[(3, 20, 2048), (3, 5, 2056), (2, 3, 2120)],
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(("cell", "size", "dtype"), LARGE, ids=str)
 def test_large_hidden_sizes(cell, size, dtype):
     inputs = inputs_of(cell, *size, dtype, "cuda", control=True)
     check(cell, inputs)

@@ -43,7 +43,8 @@ def assert_can_run(of: Any, way: Any, gpu: Any, plan: Any, backward: bool) -> No
         assert at_once[shape.blocks] > 0
         assert shape.rows <= 16
         assert shape.groups <= 15
-    assert shape.rows in (4, 8, 16, 32, 64) or (shape.rows, shape.blocks, shape.bytes) == (2, 1, 4)
+    usual = (4, 8, 16, 24, 32, 48, 64)
+    assert shape.rows in usual or (shape.rows, shape.blocks, shape.bytes) == (2, 1, 4)
     assert shape.splits * 8 >= shape.rows
     assert shape.phases in ((1, 2) if shape.grid and shape.rows >= 16 else (1,))
     assert shape.warps() <= 16

@@ -46,6 +46,11 @@ struct Lane {
   __device__ __forceinline__ bool finishes(int phase) const {
     return kShape.phases == 1 ? finishes() : split / kShape.phase_tiles() == phase;
   }
+  // The n-th of a phase's tiles of rows, for a warp that begins with the tile `first`.
+  static __device__ __forceinline__ int row_tile(int first, int n) {
+    if constexpr (kShape.phase_tiles() % 3 > 0) return n ^ first;  // in fewer registers
+    return n == 0 ? first : n == first ? 0 : n;
+  }
   // The hidden unit of element e of the sums.
   __device__ __forceinline__ int unit_of(int e) const {
     const int g = lane / 4, c = lane % 4, half = kFewRows ? c / 2 : e / 2;

@@ -27,7 +27,7 @@ class GroupSum {
       const uint32_t shared = shared_ + copy * kShape.sum_bytes(kSums) / kShape.sum_copies();
 #pragma unroll
       for (int n = 0; n < kRowTiles; ++n) {
-        const int row_tile = n ^ (lane_.split % kRowTiles);
+        const int row_tile = Lane<Shape>::row_tile(lane_.split % kRowTiles, n);
         const int finisher = phase * kRowTiles + row_tile;
         if (finisher == lane_.split) continue;
         const int slot = lane_.split < finisher ? lane_.split : lane_.split - 1;

@@ -294,7 +294,8 @@ class WarpWeights {
       for (int o = 0; o < kOperands; ++o) {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
-          const int at = (tile * kShape.row_tiles() + (n ^ first_row_tile_)) * kTileBytes;
+          const int row_tile = Lane<Shape>::row_tile(first_row_tile_, n);
+          const int at = (tile * kShape.row_tiles() + row_tile) * kTileBytes;
           function(loaded.b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
         }
       }
