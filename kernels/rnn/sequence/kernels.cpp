@@ -119,7 +119,10 @@ int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
 // Whether there are several recurrences that the kernels here cannot take at once, whatever the plan.
 bool run_in_turn(const SequenceInputs& in, const RecurrentCell& cell, bool backward = false) {
   if (!has_recurrences(in) || in.gates.is_meta()) return false;
-  if (is_padded(in, cell)) return backward || !kernels_pad(in.gates);
+  if (is_padded(in, cell)) {
+    const bool plain = !in.control && recurrences_of(in).heads == 1;
+    return !kernels_pad(in.gates) || (backward && !plain);
+  }
   return !in.gates.is_cpu() && in.weight_hh.size(-1) % kWholeAccess > 0;
 }
 
@@ -241,18 +244,18 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const auto wanted = [&](size_t i, const OptionalTensor& like) {
     return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
   };
-  const bool padded = !has_recurrences(in.in) && is_padded(in.in, cell);
+  const bool padded = is_padded(in.in, cell), has_room = padded && !has_recurrences(in.in);
   const auto weights = [&w = in.in.weight_hh] { return empty_padded_weights(w, w.sym_sizes()); };
   if (!as_kernels_have_it(in.in, cell)) {
     ResizedGates resized(in.in, cell, other_size(in.in, cell));
     auto grads = resized.resize_back(sequence_backward_kernel(resized.in_place_of(in)));
     auto& of_weights = std::get<1>(grads);
-    if (padded && mask[1]) of_weights = weights().copy_(of_weights);
+    if (has_room && mask[1]) of_weights = weights().copy_(of_weights);
     return grads;
   }
   if (gates.is_meta() || in.output.numel() == 0) {
     SequenceGradients nothing{
-        wanted(0, gates),   padded && mask[1] ? weights() : wanted(1, weight_hh),
+        wanted(0, gates),   has_room && mask[1] ? weights() : wanted(1, weight_hh),
         wanted(2, bias_hh), wanted(3, parameters),
         wanted(4, h_0),     wanted(5, c_0)};
     if (gates.is_meta()) return nothing;
@@ -273,7 +276,8 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
 
   const DenseInputs inputs(in.in, padded);
   const Tensor input_gates = readable(gates);
-  Tensor output = in.output, before;
+  Tensor output = in.output;
+  std::vector<Tensor> before;  // for each direction
   OptionalTensor old_h = inputs.h_0, grad_output = in.grad_output;
   if (padded) {
     const PaddedOutputs copies(in);
@@ -318,15 +322,13 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   if (mask[0]) of_gates = grad_gates;
   Tensor* sums = mask[2] ? &of_bias : nullptr;
   if (mask[1]) of_weights = small_grad_weight_hh(grad_hidden, output, old_h, in.in, sums);
-  if (mask[1] && !of_weights.defined() && before.defined()) {
-    of_weights = multiply_steps(grad_hidden.flatten(0, 1).t(), before.flatten(0, 1), in.in.tf32);
-    // The ones behind the outputs have made the sums for the bias, too; with TF32 their terms are rounded.
-    if (mask[2] && !in.in.tf32) of_bias = of_weights.select(1, weight_hh.size(1)).contiguous();
+  if (mask[1] && !of_weights.defined() && !before.empty()) {
+    // The ones behind the outputs make the sums for the bias, too; with TF32 their terms are rounded.
+    of_weights = grad_weight_hh_of_padded(grad_hidden, before, in.in, in.in.tf32 ? nullptr : sums);
   } else if (mask[1] && !of_weights.defined()) {
     of_weights = now_or_later(put_off, weight_hh.sizes(), gates,
                               grad_weight_hh_of(grad_hidden, output, old_h, in.in));
   }
-  if (mask[1] && padded) of_weights = of_weights.narrow(1, 0, weight_hh.size(1));
   if (mask[2] && !of_bias.defined()) {
     of_bias = now_or_later(put_off, grad_hidden.sizes().slice(2), gates,
                            [grad_hidden = grad_hidden] { return grad_bias(grad_hidden); });

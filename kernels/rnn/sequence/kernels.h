@@ -137,7 +137,7 @@ struct SequenceBackwardArgs : SequenceSizes {
   const void* grad_new_h;      // [batch, units]; or null
   const void* grad_new_cells;  // [states-1, batch, units] of state_type; or null
   SequenceArray gates;         // where the cell does not add its gates
-  SequenceArray output;        // if padded, rows are, too, and a step before the first one is old_h
+  SequenceArray output;  // if padded, so are its units, and the step before the first one is old_h
   SequenceArray saved_gates, saved_cells;
   const void* weights;
   int64_t weights_stride, recurrence_stride;

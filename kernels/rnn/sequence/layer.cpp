@@ -176,9 +176,10 @@ void copy_operands(const Stack& stack, const Part& part, LayerInputs* in) {
   const auto [x, weight_ih, weight_hh, bias_ih, bias_hh] =
       part.at_once ? packed(input, each, stack.cell.gates, adds, part.pads)
                    : ops::pad_gates(input, in->weight_ih, in->weight_hh, in->bias_ih, in->bias_hh,
-                                    stack.cell.gates, adds);
+                                    part.count * stack.cell.gates, adds);
   if (copies) in->x = x;
-  in->weight_ih = weight_ih, in->weight_hh = weight_hh;
+  const bool apart = part.count > 1 && !part.at_once;
+  in->weight_ih = weight_ih, in->weight_hh = apart ? weight_hh.unflatten(0, {2, -1}) : weight_hh;
   if (stack.biased()) in->bias_ih = bias_ih, in->bias_hh = bias_hh;
   if (adds) in->bias_ih.reset();
 }
@@ -200,7 +201,7 @@ LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
     TORCH_CHECK(own[i].scalar_type() == other.scalar_type(),
                 "expected the weights of both directions to have one dtype, but got ",
                 own[i].scalar_type(), " and ", other.scalar_type());
-    const bool stacks = i == 1 && own[i].dim() == 2;
+    const bool stacks = i == 1 && !pads && own[i].dim() == 2;
     return stacks ? at::_ops::stack::call({own[i], other}, 0) : cat({own[i], other}, dim);
   };
   in.weight_ih = of(0), in.weight_hh = of(1);
@@ -221,13 +222,16 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
   const Tensor& like = weights[1];
   TORCH_CHECK(like.dim() > 1, "expected weight_hh to have 2 or 3 dimensions");
   const int64_t heads = like.dim() == 3 ? like.size(0) : 1;
+  // A single step takes less than copies of the weights, unless they are small and let both directions run together.
+  constexpr int64_t kFewWeights = 1 << 15;
+  const bool single = input.size(0) == 1, few = weights[0].numel() + like.numel() <= kFewWeights;
+  pads = pads && (!single || (directions > 1 && few));
   const bool whole = like.size(-1) % kWholeAccess == 0;
-  // Only packed() pads both directions' weights at once.
-  const bool pads_both = pads && !whole;
-  const bool together = directions > 1 && (at_once || !pads_both) &&
-                        directions_together(input, like.size(-1), heads, name, pads_both,
+  const bool together =
+      directions > 1 && directions_together(input, like.size(-1), heads, name, pads && !whole,
                                             !at_once && c10::GradMode::is_enabled(), tf32);
-  if (together && whole) pads = false;  // one launch for both saves more than aligned products do
+  // One launch for both saves more than aligned products do.
+  if (together ? whole : single) pads = false;
   const int64_t count = together ? 2 : 1, rows = input.size(1);
   const int64_t units = like.size(-1) * heads;
   std::optional<KernelGuard> guard;

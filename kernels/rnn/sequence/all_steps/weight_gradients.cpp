@@ -91,10 +91,11 @@ std::vector<OfDirection> directions_of(const Tensor& grad_hidden, const Tensor& 
   return all;
 }
 
-// Of the weights of all recurrences.
+// Of the weights of all recurrences, without padding.
 Tensor together(std::vector<Tensor> each, const SequenceInputs& in) {
-  if (has_recurrences(in) && recurrences_of(in).heads == 1) {
-    for (Tensor& one : each) one = one.unsqueeze(0);
+  for (Tensor& one : each) {
+    one = one.narrow(-1, 0, in.weight_hh.size(-1));
+    if (has_recurrences(in) && recurrences_of(in).heads == 1) one = one.unsqueeze(0);
   }
   return each.size() == 1 ? each[0] : cat(each, 0);
 }
@@ -139,6 +140,22 @@ std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tenso
                           {grad_hidden, weight_hh, none, none, none, none, control, reverse, cell,
                            tf32, bidirectional});
   };
+}
+
+Tensor grad_weight_hh_of_padded(const Tensor& grad_hidden, const std::vector<Tensor>& before,
+                                const SequenceInputs& in, Tensor* bias) {
+  const auto count = static_cast<int64_t>(before.size());
+  std::vector<Tensor> weights, biases;
+  for (int64_t d = 0; d < count; ++d) {
+    const auto part = [&](const Tensor& tensor) {
+      const int64_t size = tensor.size(2) / count;
+      return tensor.narrow(2, d * size, size).flatten(0, 1);
+    };
+    weights.push_back(multiply_steps(part(grad_hidden).t(), part(before[d]), in.tf32));
+    biases.push_back(weights.back().select(1, in.weight_hh.size(-1)));
+  }
+  if (bias) *bias = count == 1 ? biases[0].contiguous() : cat(biases, 0);
+  return together(std::move(weights), in);
 }
 
 // A GPU's library multiplies by ones in half the time of sum(), which may need more memory than its terms take.

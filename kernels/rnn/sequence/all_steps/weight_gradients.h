@@ -25,6 +25,10 @@ std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tenso
 Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output,
                             const OptionalTensor& h_0, const SequenceInputs& in, Tensor* bias);
 
+// The gradient from padded rows of `before` for each direction, PaddedOutputs. bias: as above.
+Tensor grad_weight_hh_of_padded(const Tensor& grad_hidden, const std::vector<Tensor>& before,
+                                const SequenceInputs& in, Tensor* bias);
+
 // Sums over steps and rows.
 Tensor grad_bias(const Tensor& grad_hidden);
 

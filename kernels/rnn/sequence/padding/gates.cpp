@@ -223,22 +223,36 @@ Tensor readable_weights(const Tensor& weight_hh, bool padded) {
 
 PaddedOutputs::PaddedOutputs(const SequenceBackwardInputs& in) {
   const int64_t steps = in.output.size(0), rows = in.output.size(1);
-  const int64_t size = padded_size(in.output.size(2));
-  const bool reverse = in.in.reverse;
-  const Tensor all = empty({steps + 1, rows, size}, in.output);
-  output = all.narrow(0, reverse ? 0 : 1, steps);
-  before = all.narrow(0, reverse ? 1 : 0, steps);
-  const Tensor first = all.narrow(0, reverse ? steps : 0, 1);
-  std::vector<RowsToCopy> copies{{.from = in.output, .to = output, .others = 1}};
-  if (in.in.h_0) {
-    h_0 = first.squeeze(0);
-    copies.push_back({.from = in.in.h_0->unsqueeze(0), .to = first, .others = 1});
-  } else {
-    copies.push_back({.from = in.output.narrow(0, 0, 1), .to = first, .zero = true, .others = 1});
+  const int64_t directions = in.in.bidirectional ? 2 : 1;
+  const int64_t hidden_size = in.output.size(2) / directions, size = padded_size(hidden_size);
+  const bool reverse = in.in.reverse, both = directions > 1;
+  // Of both directions, one step before the first one and one behind the last.
+  const bool starts_first = both || !reverse, starts_last = both || reverse;
+  const Tensor all =
+      empty({starts_first + steps + starts_last, rows, directions * size}, in.output);
+  output = all.narrow(0, starts_first, steps);
+  before.push_back(all.narrow(0, reverse ? starts_first + 1 : 0, steps));
+  if (both) before.push_back(all.narrow(0, reverse ? 0 : 2, steps));
+  // A direction's units are a row.
+  const auto apart = [&](const Tensor& tensor, int64_t units) {
+    return both ? tensor.reshape({-1, directions * rows, units}) : tensor;
+  };
+  std::vector<RowsToCopy> copies{
+      {.from = apart(in.output, hidden_size), .to = apart(output, size), .others = 1}};
+  const Tensor old = in.in.h_0 ? in.in.h_0->unsqueeze(0) : in.output.narrow(0, 0, 1);
+  for (int64_t end = 0; end < 2; ++end) {
+    if (!(end == 0 ? starts_first : starts_last)) continue;
+    const Tensor first = all.narrow(0, end == 0 ? 0 : all.size(0) - 1, 1);
+    copies.push_back({.from = apart(old, hidden_size),
+                      .to = apart(first, size),
+                      .zero = !in.in.h_0,
+                      .others = 1});
+    if (in.in.h_0) h_0 = first.squeeze(0);
   }
   if (in.grad_output) {
-    grad_output = empty({steps, rows, size}, in.output);
-    copies.push_back({.from = *in.grad_output, .to = *grad_output});
+    grad_output = empty({steps, rows, directions * size}, in.output);
+    copies.push_back(
+        {.from = apart(*in.grad_output, hidden_size), .to = apart(*grad_output, size)});
   }
   copy_rows(copies);
 }

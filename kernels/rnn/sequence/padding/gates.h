@@ -67,7 +67,8 @@ Tensor readable_weights(const Tensor& weight_hh, bool padded);
 // What the backward pass of padded gates reads. Rows are padded with ones, in grad_output with zeros; h_0 is a step
 // before the first one.
 struct PaddedOutputs {
-  Tensor output, before;  // of each step, and of the step before it
+  Tensor output;               // of each step
+  std::vector<Tensor> before;  // and of the step before it, for each direction
   OptionalTensor h_0, grad_output;
 
   explicit PaddedOutputs(const SequenceBackwardInputs& in);

@@ -42,8 +42,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         output = output.transpose(0, 1) if layer.batch_first else output
         return output, all_last[0] if states == 1 else tuple(all_last)
     names, counts = layer._flat_weights_names, (layer.num_layers, layer._directions)
-    one = layer.num_heads == 1
-    pads = x.is_cuda and one and steps > 1 and needs_padding(size, x.dtype)
+    pads = x.is_cuda and layer.num_heads == 1 and needs_padding(size, x.dtype)
     try:
         own = layer._parameters | vars(layer)  # getattr would take ten times as long
         weights = [own[name] if name in own else getattr(layer, name) for name in names]

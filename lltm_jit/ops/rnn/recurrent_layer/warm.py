@@ -93,9 +93,12 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     padded = needs_padding(units, calls.dtype) and (one or units % ALIGNED > 0)
     uses = (calls.training, calls.lengths)
     asked = []
-    for steps in _LENGTHS:
+    lengths = [(steps, padded and steps > 1) for steps in _LENGTHS]
+    if padded and calls.directions > 1:
+        lengths.append((1, True))  # if the weights are small
+    for steps, pads in lengths:
         found = native.rnn.planned_variants(
-            calls.cell, dtype, steps, *sizes, padded and steps > 1, *uses, described
+            calls.cell, dtype, steps, *sizes, pads, *uses, described
         )
         asked += [each for each in found if each not in asked]
     if calls.num_layers > 1 and one and not (padded or calls.lengths):

@@ -188,13 +188,13 @@ def test_directions_share_a_call_where_they_share_a_launch():
 
 @needs_gpu
 @pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("hidden_size", [7, 16])
+@pytest.mark.parametrize(("hidden_size", "steps"), [(7, 6), (16, 6), (7, 1)])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_both_directions(kind, hidden_size, given, monkeypatch, tmp_path):
-    """Without gradients, a layer copies its operands in one launch, and has one sequence."""
+def test_both_directions(kind, hidden_size, steps, given, monkeypatch, tmp_path):
+    """One sequence a layer; without gradients a copy of the operands, and a product, beside it."""
     torch.manual_seed(0)
     layer = LAYERS[kind](5, hidden_size, 2, bidirectional=True, device="cuda")
-    x = torch.randn(6, 3, 5, device="cuda", requires_grad=True)
+    x = torch.randn(steps, 3, 5, device="cuda", requires_grad=True)
     h = torch.randn(4, 3, hidden_size, device="cuda")
     state = None if not given else (h, h.tanh()) if kind == "LSTM" else h
     with torch.no_grad():
@@ -207,6 +207,8 @@ def test_both_directions(kind, hidden_size, given, monkeypatch, tmp_path):
         assert result.is_contiguous()
         result.detach_()
     together = trained(layer, x, state)
+    names = [each["name"] for each in launched(lambda: trained(layer, x, state), tmp_path)]
+    assert sum("sequence_backward" in name for name in names) == 2
     monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
     monkeypatch.setattr(layer, "_together", lambda _: False)
     apart = trained(layer, x, state)

@@ -57,7 +57,7 @@ struct LanePlace {
   }
   template <typename Array>
   __device__ __forceinline__ auto* of_units(const Array& array, int iteration) const {
-    return pack(array, iteration, recurrence.first_unit());
+    return pack(array, iteration, recurrence.first_of_padded());
   }
   template <typename Array>
   __device__ __forceinline__ auto* of_gates(const Array& array, int iteration) const {

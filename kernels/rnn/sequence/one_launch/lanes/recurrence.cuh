@@ -24,6 +24,7 @@ class Recurrence {
       direction_ = keep(index_ / sizes.heads);
       const int before = direction_ * (sizes.gates - 1) * sizes.heads;
       first_unit_ = keep(index_ * hidden);
+      if constexpr (Shape::kPadded) first_of_padded_ = keep(index_ * gate_size);
       first_gate_ = keep((before + index_) * gate_size);
       if (sizes.layers > 0) direction_ = 0;
     }
@@ -34,6 +35,10 @@ class Recurrence {
   // Where in a row its units begin, and its first gate.
   __device__ __forceinline__ int first_unit() const { return first_unit_; }
   __device__ __forceinline__ int first_gate() const { return first_gate_; }
+  // In a row with room for padding between recurrences.
+  __device__ __forceinline__ int first_of_padded() const {
+    return Shape::kPadded ? first_of_padded_ : first_unit_;
+  }
 
   template <typename Number, typename Args>
   __device__ __forceinline__ const Number* weights(const Args& args) const {
@@ -54,7 +59,7 @@ class Recurrence {
   }
 
  private:
-  int rows_, index_ = 0, first_unit_ = 0, first_gate_ = 0;
+  int rows_, index_ = 0, first_unit_ = 0, first_gate_ = 0, first_of_padded_ = 0;
   uint32_t direction_ = 0;
 };
 
