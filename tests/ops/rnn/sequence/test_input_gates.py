@@ -148,8 +148,9 @@ def test_large_products_keep_infinities_and_nans_in_their_rows():
     torch.testing.assert_close(found[0][tiny].double(), expected[0][tiny], rtol=1e-4, atol=0)
 
 
-# Tiles that end, and depths that warps share unequally.
+# Tiles that end, and depths that warps, or blocks, share unequally.
 SMALL = [(1, 5, 4, 8), (3, 13, 12, 36), (9, 37, 64, 100), (1, 38, 164, 20), (4, 250, 24, 24)]
+SMALL.append((67, 121, 8, 12))
 
 
 @needs_gpu

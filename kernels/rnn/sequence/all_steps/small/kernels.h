@@ -3,8 +3,8 @@
 // Note [Small products of all steps]
 // The library takes several kernels for a small product with a bias, or with a depth of many rows, and two more for
 // the sums that are the gradient of a bias. One kernel does all of it here. A block has a tile of results. Its warps
-// share the depth: each computes the whole tile, and their sums are added in the order of the warps. Sums are floats, and
-// no factor is rounded.
+// share the depth: each computes the whole tile, and their sums are added in the order of the warps. Many rows are shared
+// by a cluster of blocks as well. Sums are floats, and no factor is rounded.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct SmallProductArgs {
   SmallRows rows_of_b;  // there, too
 };
 
-constexpr int64_t kMostSmallDepth = 1024;
+constexpr int64_t kMostSmallDepth = 8192;
 
 #ifdef LLTM_JIT_CUDA
 // Whether the kernel takes these, and is quicker than the library.

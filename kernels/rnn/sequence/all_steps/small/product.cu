@@ -11,6 +11,8 @@ constexpr int kResults = kTile * kTile, kSums = kResults + kTile;
 constexpr int kRows = 2, kColumns = 4;  // results of a lane
 constexpr int kWidth = 4;               // numbers of a copy
 constexpr int kStages = 4, kMostWarps = 16;
+// More than kDeep are shared by a cluster; without one, a block has at most kMostDepthOfBlock.
+constexpr int kDeep = 512, kMostDepthOfBlock = 1024, kBlocksOfCluster = 8;
 
 int64_t tiles_of(int64_t size) { return ceil_div(size, int64_t(kTile)); }
 
@@ -52,6 +54,26 @@ struct Shared {
   };
 };
 
+#if __CUDA_ARCH__ >= 900
+// Four numbers that another block of the cluster has at the same place.
+__device__ __forceinline__ void load_four(int block, const float* place, float (&four)[4]) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(there)
+      : "r"(shared_address(place)), "r"(block));
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3])
+               : "r"(there)
+               : "memory");
+}
+__device__ __forceinline__ void synchronize_blocks() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+#endif
+
 // What a lane copies of every stage: kWidth numbers of A or B.
 template <typename T>
 struct Copies {
@@ -82,23 +104,24 @@ struct Copies {
   }
 };
 
-template <typename T, bool kAInside, bool kBInside>
+template <typename T, bool kAInside, bool kBInside, int kBlocks>
 __global__ void __launch_bounds__(32 * kMostWarps)
     multiply_small(const __grid_constant__ SmallProductArgs args) {
 #if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(16) char all_shared[];
   auto* shared = reinterpret_cast<Shared<Stage<T, kAInside, kBInside>>*>(all_shared);
   const int across = int(ceil_div(args.columns, int64_t(kTile)));
-  const int first_row = int(blockIdx.x) / across * kTile;
-  const int first_column = int(blockIdx.x) % across * kTile;
+  const int tile = int(blockIdx.x) / kBlocks, block = int(blockIdx.x) % kBlocks;
+  const int first_row = tile / across * kTile, first_column = tile % across * kTile;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const int share = block * warps + warp, shares = kBlocks * warps;
   const int row = lane / 4 * kRows, column = lane % 4 * kColumns;
   const bool of_b = lane >= kTile;
   Copies<T> copies(of_b ? args.b : args.a, lane % kTile, of_b ? first_column : first_row,
                    of_b ? args.columns : args.rows, args.depth);
   auto& stages = shared[warp].stages;
   const auto bring = [&](int step) {
-    const int k = (step * warps + warp) * kDepth;
+    const int k = (step * shares + share) * kDepth;
     const uint32_t to = shared_address(&stages[step % kStages]) + lane * kWidth * sizeof(T);
     if (k < args.depth) copies.copy(to, k, of_b ? args.rows_of_b : SmallRows{});
     commit_copies();
@@ -107,7 +130,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
 #pragma unroll
   for (int step = 0; step < kStages; ++step) bring(step);
   float sums[kRows][kColumns] = {}, of_rows[kRows] = {};
-  for (int step = 0; (step * warps + warp) * kDepth < args.depth; ++step) {
+  for (int step = 0; (step * shares + share) * kDepth < args.depth; ++step) {
     wait_for_copies<kStages - 1>();
     __syncwarp();
     const auto& stage = stages[step % kStages];
@@ -163,31 +186,75 @@ __global__ void __launch_bounds__(32 * kMostWarps)
       }
     }
   };
+  const auto add = [](float (&four)[kWidth], const float (&more)[kWidth]) {
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) four[c] += more[c];
+  };
   for (int i = int(threadIdx.x) * kWidth; i < kSums; i += int(blockDim.x) * kWidth) {
     float four[kWidth] = {}, more[kWidth];
     for (int other = 0; other < warps; ++other) {
       load_pack<kWidth>(shared[other].sums + i, more);
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) four[c] += more[c];
+      add(four, more);
     }
-    write(i, four);
+    if constexpr (kBlocks == 1) {
+      write(i, four);
+    } else {
+      store_pack<kWidth>(shared[0].sums + i, four);
+    }
   }
+#if __CUDA_ARCH__ >= 900
+  if constexpr (kBlocks > 1) {
+    __syncwarp();
+    synchronize_blocks();
+    const int i = (int(threadIdx.x) * kBlocks + block) * kWidth;
+    if (i < kSums) {
+      float four[kWidth] = {}, more[kWidth];
+      for (int other = 0; other < kBlocks; ++other) {
+        load_four(other, shared[0].sums + i, more);
+        add(four, more);
+      }
+      write(i, four);
+    }
+    synchronize_blocks();  // whose memory others read until then
+  }
+#endif
 #endif
 }
 
 template <typename T, bool kAInside, bool kBInside>
+constexpr int kSharedBytes = int(sizeof(Shared<Stage<T, kAInside, kBInside>>));
+
+template <typename T, bool kAInside, bool kBInside, int kBlocks = 1>
 cudaError_t launch_as(const SmallProductArgs& args, cudaStream_t stream) {
-  const int warps = int(min(ceil_div(args.depth, int64_t(kStages * kDepth)), int64_t(kMostWarps)));
-  const auto blocks = static_cast<unsigned>(tiles_of(args.rows) * tiles_of(args.columns));
-  const int bytes = warps * int(sizeof(Shared<Stage<T, kAInside, kBInside>>));
-  return launch(multiply_small<T, kAInside, kBInside>, blocks, 32 * warps, bytes, stream, args);
+  const auto shares = ceil_div(args.depth, int64_t(kStages * kDepth * kBlocks));
+  const int warps = int(min(shares, int64_t(kMostWarps)));
+  const auto blocks = static_cast<unsigned>(tiles_of(args.rows) * tiles_of(args.columns) * kBlocks);
+  return launch<kBlocks>(multiply_small<T, kAInside, kBInside, kBlocks>, blocks, 32 * warps,
+                         warps * kSharedBytes<T, kAInside, kBInside>, stream, args);
 }
 
+// Whether clusters can share a depth here.
 template <typename T>
-cudaError_t launch_as(const SmallProductArgs& args, cudaStream_t stream) {
-  return !args.a.depth_inside  ? launch_as<T, false, false>(args, stream)
-         : args.b.depth_inside ? launch_as<T, true, true>(args, stream)
-                               : launch_as<T, true, false>(args, stream);
+bool clusters_run() {
+  const auto ask = [](int, bool* run) {
+    const auto kernel = multiply_small<T, false, false, kBlocksOfCluster>;
+    constexpr int kBytes = kMostWarps * kSharedBytes<T, false, false>;
+    int architecture = 0;
+    const cudaError_t error = code_architecture(kernel, &architecture);
+    *run = error == cudaSuccess && architecture >= 90 &&
+           clusters_at_once(kernel, kBlocksOfCluster, 32 * kMostWarps, kBytes) > 0;
+    return error;
+  };
+  bool run = false;
+  return ask_once(ask, &run) == cudaSuccess && run;
+}
+
+// function(T) for 16 bits and floats.
+template <typename Function>
+auto of_type(ElementType type, const Function& function) {
+  return type == ElementType::Half       ? function(Half())
+         : type == ElementType::BFloat16 ? function(BFloat16())
+                                         : function(float());
 }
 
 bool is_whole(const SmallFactor& factor, int64_t vectors, int64_t depth, int bytes) {
@@ -198,27 +265,33 @@ bool is_whole(const SmallFactor& factor, int64_t vectors, int64_t depth, int byt
 }  // namespace
 
 bool small_product_pays(const SmallProductArgs& args) {
-  // About a block for each SM.
-  constexpr int64_t kMostTiles = 160;
+  // About a block or a cluster for each SM.
+  constexpr int64_t kMostTiles = 160, kMostProducts = int64_t(1) << 26;
   const int bytes = args.type == ElementType::Float ? 4 : 2;
-  return args.rows * args.columns * args.depth > 0 && args.depth <= kMostSmallDepth &&
-         tiles_of(args.rows) * tiles_of(args.columns) <= kMostTiles &&
-         (args.a.depth_inside || !args.b.depth_inside) &&
-         is_whole(args.a, args.rows, args.depth, bytes) &&
-         is_whole(args.b, args.columns, args.depth, bytes) &&
-         is_whole({args.rows_of_b.numbers, args.rows_of_b.row_stride, false}, args.columns,
-                  args.depth, bytes);
+  const int64_t products = args.rows * args.columns * args.depth;
+  const bool pays = products > 0 && products <= kMostProducts &&
+                    tiles_of(args.rows) * tiles_of(args.columns) <= kMostTiles &&
+                    (args.a.depth_inside || !args.b.depth_inside) &&
+                    is_whole(args.a, args.rows, args.depth, bytes) &&
+                    is_whole(args.b, args.columns, args.depth, bytes) &&
+                    is_whole({args.rows_of_b.numbers, args.rows_of_b.row_stride, false},
+                             args.columns, args.depth, bytes);
+  if (!pays || args.depth <= kMostDepthOfBlock) return pays;
+  return !args.a.depth_inside && args.depth <= kMostSmallDepth &&
+         of_type(args.type, [](auto type) { return clusters_run<decltype(type)>(); });
 }
 
 cudaError_t launch_small_product(const SmallProductArgs& args, cudaStream_t stream) {
-  switch (args.type) {
-    case ElementType::Half:
-      return launch_as<Half>(args, stream);
-    case ElementType::BFloat16:
-      return launch_as<BFloat16>(args, stream);
-    default:
-      return launch_as<float>(args, stream);
-  }
+  return of_type(args.type, [&](auto type) {
+    using T = decltype(type);
+    if (args.a.depth_inside) {
+      return args.b.depth_inside ? launch_as<T, true, true>(args, stream)
+                                 : launch_as<T, true, false>(args, stream);
+    }
+    return args.depth > kDeep && clusters_run<T>()
+               ? launch_as<T, false, false, kBlocksOfCluster>(args, stream)
+               : launch_as<T, false, false>(args, stream);
+  });
 }
 
 }  // namespace lltm_jit
