@@ -3,6 +3,8 @@
 #include <ATen/ops/_unsafe_view_ops.h>
 #include <ATen/ops/stack_ops.h>
 
+#include <algorithm>
+
 #include "core/host/formula.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/operands.h"
@@ -138,6 +140,15 @@ bool is_at_once(const Stack& stack) {
   return yes;
 }
 
+// Whether both directions' operands can be put together in one launch with gradients, too.
+bool may_pack(const Stack& stack) {
+  const auto plain = [](const Tensor& tensor) {
+    return untransformed(tensor) && !any_forward_grad(tensor);
+  };
+  return stack.input.is_cuda() && stack.cell.parameters == 0 && stack.weights[1].dim() == 2 &&
+         plain(stack.input) && std::all_of(stack.weights.begin(), stack.weights.end(), plain);
+}
+
 Tensor sum_of_biases(const Tensor& of_input, const Tensor& of_hidden) {
   TORCH_CHECK(of_input.scalar_type() == of_hidden.scalar_type() &&
                   of_input.sym_sizes() == of_hidden.sym_sizes(),
@@ -162,7 +173,7 @@ void put(const Tensor& states, const Tensor& all, int64_t first, int64_t directi
 // One direction of a layer or both, and how it runs.
 struct Part {
   int64_t layer, direction, count;
-  bool pads, at_once;
+  bool pads, at_once, packs;
 };
 
 // Copies of the operands, padded ones by Note [Padded gates] (kernels.h), or only those of both directions put
@@ -173,19 +184,20 @@ void copy_operands(const Stack& stack, const Part& part, LayerInputs* in) {
   const OptionalTensor input = copies ? OptionalTensor(in->x) : std::nullopt;
   std::vector<at::ArrayRef<Tensor>> each;
   for (int64_t i = 0; i < part.count; ++i) each.push_back(stack.of(part.layer, part.direction + i));
+  const auto copy = part.at_once ? packed : packed_with_gradients;
   const auto [x, weight_ih, weight_hh, bias_ih, bias_hh] =
-      part.at_once ? packed(input, each, stack.cell.gates, adds, part.pads)
-                   : ops::pad_gates(input, in->weight_ih, in->weight_hh, in->bias_ih, in->bias_hh,
-                                    part.count * stack.cell.gates, adds);
+      part.at_once || part.packs ? copy(input, each, stack.cell.gates, adds, part.pads)
+                                 : ops::pad_gates(input, in->weight_ih, in->weight_hh, in->bias_ih,
+                                                  in->bias_hh, part.count * stack.cell.gates, adds);
   if (copies) in->x = x;
-  const bool apart = part.count > 1 && !part.at_once;
+  const bool apart = part.count > 1 && !part.packs;
   in->weight_ih = weight_ih, in->weight_hh = apart ? weight_hh.unflatten(0, {2, -1}) : weight_hh;
   if (stack.biased()) in->bias_ih = bias_ih, in->bias_hh = bias_hh;
   if (adds) in->bias_ih.reset();
 }
 
 LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
-  const auto [layer, direction, count, pads, at_once] = part;
+  const auto [layer, direction, count, pads, at_once, packs] = part;
   const auto own = stack.of(layer, direction);
   const bool together = count > 1;
   const int64_t first = layer * stack.directions + direction;
@@ -196,7 +208,7 @@ LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
     in.c_0 = together ? beside(*stack.c_0, first).unsqueeze(0) : stack.c_0->narrow(0, first, 1);
   }
   const auto of = [&](size_t i, int64_t dim = 0) {
-    if (!together || at_once) return own[i];
+    if (!together || packs) return own[i];
     const Tensor& other = stack.of(layer, 1)[i];
     TORCH_CHECK(own[i].scalar_type() == other.scalar_type(),
                 "expected the weights of both directions to have one dtype, but got ",
@@ -232,6 +244,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
                                             !at_once && c10::GradMode::is_enabled(), tf32);
   // One launch for both saves more than aligned products do.
   if (together ? whole : single) pads = false;
+  const bool packs = together && (at_once || may_pack(stack));
   const int64_t count = together ? 2 : 1, rows = input.size(1);
   const int64_t units = like.size(-1) * heads;
   std::optional<KernelGuard> guard;
@@ -251,11 +264,11 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
       all_outputs = empty({x.size(0), rows, directions * units}, input);
     }
     for (int64_t d = 0; d < directions; d += count) {
-      const Part part{k, d, count, pads, at_once};
+      const Part part{k, d, count, pads, at_once, packs};
       LayerInputs one = inputs_of(stack, part, padded.defined() ? padded : x);
       LayerCall call{.h_n = all_h, .c_n = all_c, .first = k * directions + d};
       if (all_outputs.defined()) call.output = all_outputs.narrow(2, d * units, units);
-      if (pads || (together && at_once)) {
+      if (pads || packs) {
         // As given: padded operands look alike.
         for (int64_t i = 0; i < count; ++i) check(x, stack.of(k, d + i)[0], std::nullopt);
         copy_operands(stack, part, &one);

@@ -1,5 +1,6 @@
 #include "rnn/sequence/padding/operands.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -244,6 +245,60 @@ Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tens
     if (!sizes) sizes.emplace(in, pads);
   }
   return as_tuple(copied(std::move(each), *sizes, add_biases));
+}
+
+Operands packed_with_gradients(const OptionalTensor& input,
+                               const std::vector<at::ArrayRef<Tensor>>& directions, int64_t gates,
+                               bool add_biases, bool pads) {
+  const auto& first = directions[0];
+  const Operands results = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const KernelGuard guard(first[1]);
+    const Operands all = packed(input, directions, gates, add_biases, pads);
+    const auto& [x, w_ih, w_hh, b_ih, b_hh] = all;
+    return all_defined({x, w_ih, w_hh, b_ih, b_hh}, w_hh);
+  }();
+  const auto requires_grad = [](const Tensor& tensor) { return any_requires_grad(tensor); };
+  const auto any_of = [&](at::ArrayRef<Tensor> all) {
+    return std::any_of(all.begin(), all.end(), requires_grad);
+  };
+  if (!any_requires_grad(input) && !any_of(first) && !any_of(directions[1])) return results;
+  const int64_t count = 2 * gates, input_size = first[0].size(1), hidden_size = first[1].size(1);
+  const auto gradients = [=](const BackwardPass& pass) {
+    std::array<OptionalTensor, 5> grads;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const auto wanted = [&](size_t k) { return pass.wanted[k] || (k > 0 && pass.wanted[k + 4]); };
+      if (wanted(i) || (add_biases && i == kBiasHh && wanted(kBiasIh))) {
+        grads[i] = as_optional(pass.grads[i]);
+      }
+    }
+    auto& [x, w_ih, w_hh, b_ih, b_hh] = grads;
+    if (w_hh) w_hh = w_hh->flatten(0, 1);
+    Five all{as_tensor(x), as_tensor(w_ih), as_tensor(w_hh), as_tensor(b_ih), as_tensor(b_hh)};
+    if (pads) {
+      const auto [to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh] =
+          ops::pad_gates_backward(x, w_ih, w_hh, b_ih, b_hh, count, input_size, hidden_size);
+      all = {to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh};
+    }
+    if (add_biases) all[kBiasIh] = all[kBiasHh];
+    std::vector<Tensor> result{all[kInput]};
+    for (int64_t d = 0; d < 2; ++d) {
+      for (size_t i = kWeightIh; i < all.size(); ++i) {
+        const int64_t rows = all[i].defined() ? all[i].size(0) / 2 : 0;
+        result.push_back(all[i].defined() ? all[i].narrow(0, d * rows, rows) : Tensor());
+      }
+    }
+    return result;
+  };
+  const auto given = [&](size_t d, size_t i) -> const Tensor& {
+    return i < directions[d].size() ? directions[d][i] : as_tensor(std::nullopt);
+  };
+  const auto& [x, w_ih, w_hh, b_ih, b_hh] = results;
+  record({"PackGatesBackward", gradients},
+         {as_tensor(input), given(0, 0), given(0, 1), given(0, 2), given(0, 3), given(1, 0),
+          given(1, 1), given(1, 2), given(1, 3)},
+         {x, w_ih, w_hh, b_ih, b_hh});
+  return results;
 }
 
 Operator<Operands(const OptionalTensor&, const Tensor&, const Tensor&, const OptionalTensor&,

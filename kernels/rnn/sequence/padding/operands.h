@@ -36,5 +36,9 @@ extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weig
 // ones are undefined. Directions whose weights differ are refused. Inside a KernelGuard, and without a derivative.
 Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
                 int64_t gates, bool add_biases, bool pads);
+// The same for two directions, with a derivative.
+Operands packed_with_gradients(const OptionalTensor& input,
+                               const std::vector<at::ArrayRef<Tensor>>& directions, int64_t gates,
+                               bool add_biases, bool pads);
 
 }  // namespace lltm_jit
