@@ -238,24 +238,26 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const KernelGuard guard(gates);
   auto put_off = take_put_off();
   sequence_left_room() = false;
-  const auto one_by_one = [&] { return in_turn(in, cell, sequence_backward_kernel); };
-  if (run_in_turn(in.in, cell, /*backward=*/true)) return one_by_one();
   const auto& mask = in.output_mask;
+  const bool padded = is_padded(in.in, cell);
+  const auto weights = [&w = in.in.weight_hh] { return empty_padded_weights(w, w.sym_sizes()); };
+  const auto with_room = [&](SequenceGradients grads) {
+    auto& of_weights = std::get<1>(grads);
+    if (padded && mask[1]) of_weights = weights().copy_(of_weights);
+    return grads;
+  };
+  const auto one_by_one = [&] { return with_room(in_turn(in, cell, sequence_backward_kernel)); };
+  if (run_in_turn(in.in, cell, /*backward=*/true)) return one_by_one();
   const auto wanted = [&](size_t i, const OptionalTensor& like) {
     return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
   };
-  const bool padded = is_padded(in.in, cell), has_room = padded && !has_recurrences(in.in);
-  const auto weights = [&w = in.in.weight_hh] { return empty_padded_weights(w, w.sym_sizes()); };
   if (!as_kernels_have_it(in.in, cell)) {
     ResizedGates resized(in.in, cell, other_size(in.in, cell));
-    auto grads = resized.resize_back(sequence_backward_kernel(resized.in_place_of(in)));
-    auto& of_weights = std::get<1>(grads);
-    if (has_room && mask[1]) of_weights = weights().copy_(of_weights);
-    return grads;
+    return with_room(resized.resize_back(sequence_backward_kernel(resized.in_place_of(in))));
   }
   if (gates.is_meta() || in.output.numel() == 0) {
     SequenceGradients nothing{
-        wanted(0, gates),   has_room && mask[1] ? weights() : wanted(1, weight_hh),
+        wanted(0, gates),   padded && mask[1] ? weights() : wanted(1, weight_hh),
         wanted(2, bias_hh), wanted(3, parameters),
         wanted(4, h_0),     wanted(5, c_0)};
     if (gates.is_meta()) return nothing;

@@ -55,8 +55,9 @@ Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
   return result;
 }
 
+#ifdef LLTM_JIT_CUDA
 // Of all steps at once, if the states lie step by step.
-Tensor small_grad_weight(const OfDirection& of, Tensor* bias) {
+std::optional<SmallProductArgs> small_grad_weight(const OfDirection& of) {
   const int64_t rows = of.output.size(1), others = of.grads.size(0) - 1;
   const auto whole = [&](const Tensor& steps) {
     return steps.stride(2) == 1 && (others == 0 || steps.stride(0) == rows * steps.stride(1));
@@ -71,9 +72,9 @@ Tensor small_grad_weight(const OfDirection& of, Tensor* bias) {
     first = {of.h_0->const_data_ptr(), of.h_0->stride(0)};
   }
   first.begin = int(of.reverse ? depth - rows : 0), first.end = first.begin + int(rows);
-  return multiply_small(of.grads.flatten(0, 1).t(), of.output.flatten(0, 1), std::nullopt, bias,
-                        first, from);
+  return small_product(of.grads.flatten(0, 1).t(), of.output.flatten(0, 1), first, from);
 }
+#endif
 
 std::vector<OfDirection> directions_of(const Tensor& grad_hidden, const Tensor& output,
                                        const OptionalTensor& h_0, const SequenceInputs& in) {
@@ -93,11 +94,10 @@ std::vector<OfDirection> directions_of(const Tensor& grad_hidden, const Tensor& 
 
 // Of the weights of all recurrences, without padding.
 Tensor together(std::vector<Tensor> each, const SequenceInputs& in) {
-  for (Tensor& one : each) {
-    one = one.narrow(-1, 0, in.weight_hh.size(-1));
-    if (has_recurrences(in) && recurrences_of(in).heads == 1) one = one.unsqueeze(0);
+  if (has_recurrences(in) && recurrences_of(in).heads == 1) {
+    for (Tensor& one : each) one = one.unsqueeze(0);
   }
-  return each.size() == 1 ? each[0] : cat(each, 0);
+  return (each.size() == 1 ? each[0] : cat(each, 0)).narrow(-1, 0, in.weight_hh.size(-1));
 }
 
 }  // namespace
@@ -113,19 +113,26 @@ Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const Opt
 
 Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output,
                             const OptionalTensor& h_0, const SequenceInputs& in, Tensor* bias) {
+#ifdef LLTM_JIT_CUDA
   if (!output.is_cuda() || in.control || recurrences_of(in).heads > 1 ||
       output.size(0) * output.size(1) > kMostSmallDepth) {
     return {};
   }
-  std::vector<Tensor> each, biases;
+  SmallProducts all{};
   for (const OfDirection& one : directions_of(grad_hidden, output, h_0, in)) {
-    Tensor of_bias;
-    each.push_back(small_grad_weight(one, bias ? &of_bias : nullptr));
-    if (!each.back().defined()) return {};
-    biases.push_back(of_bias);
+    const auto product = small_grad_weight(one);
+    if (!product) return {};
+    all.each[all.count++] = *product;
   }
-  if (bias) *bias = biases.size() == 1 ? biases[0] : cat(biases, 0);
-  return together(std::move(each), in);
+  const int64_t rows = all.each[0].rows, columns = all.each[0].columns;
+  const Tensor results = has_recurrences(in) ? empty({all.count, rows, columns}, output)
+                                             : empty({rows, columns}, output);
+  if (bias) *bias = empty({all.count * rows}, output);
+  multiply_small(all, results, bias ? *bias : Tensor());
+  return results.narrow(-1, 0, in.weight_hh.size(-1));
+#else
+  return {};
+#endif
 }
 
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,

@@ -209,6 +209,7 @@ def test_both_directions(kind, hidden_size, steps, given, monkeypatch, tmp_path)
     together = trained(layer, x, state)
     names = [each["name"] for each in launched(lambda: trained(layer, x, state), tmp_path)]
     assert sum("sequence_backward" in name for name in names) == 2
+    assert sum("copy_rows" in name for name in names) == (2 if hidden_size == 16 else 6)
     monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
     monkeypatch.setattr(layer, "_together", lambda _: False)
     apart = trained(layer, x, state)

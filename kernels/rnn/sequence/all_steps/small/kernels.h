@@ -40,12 +40,18 @@ struct SmallProductArgs {
   SmallRows rows_of_b;  // there, too
 };
 
+// Products of one kind and size, in one launch.
+struct SmallProducts {
+  SmallProductArgs each[2];
+  int count;
+};
+
 constexpr int64_t kMostSmallDepth = 8192;
 
 #ifdef LLTM_JIT_CUDA
 // Whether the kernel takes these, and is quicker than the library.
 bool small_product_pays(const SmallProductArgs& args);
-cudaError_t launch_small_product(const SmallProductArgs& args, cudaStream_t stream);
+cudaError_t launch_small_products(const SmallProducts& all, cudaStream_t stream);
 #endif
 
 }  // namespace lltm_jit

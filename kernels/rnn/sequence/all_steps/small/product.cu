@@ -106,12 +106,15 @@ struct Copies {
 
 template <typename T, bool kAInside, bool kBInside, int kBlocks>
 __global__ void __launch_bounds__(32 * kMostWarps)
-    multiply_small(const __grid_constant__ SmallProductArgs args) {
+    multiply_small(const __grid_constant__ SmallProducts all) {
 #if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(16) char all_shared[];
   auto* shared = reinterpret_cast<Shared<Stage<T, kAInside, kBInside>>*>(all_shared);
-  const int across = int(ceil_div(args.columns, int64_t(kTile)));
-  const int tile = int(blockIdx.x) / kBlocks, block = int(blockIdx.x) % kBlocks;
+  const int across = int(ceil_div(all.each[0].columns, int64_t(kTile)));
+  const int tiles = int(ceil_div(all.each[0].rows, int64_t(kTile))) * across;
+  const int of_all = int(blockIdx.x) / kBlocks, block = int(blockIdx.x) % kBlocks;
+  const SmallProductArgs& args = all.each[of_all / tiles];
+  const int tile = of_all % tiles;
   const int first_row = tile / across * kTile, first_column = tile % across * kTile;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int share = block * warps + warp, shares = kBlocks * warps;
@@ -225,12 +228,14 @@ template <typename T, bool kAInside, bool kBInside>
 constexpr int kSharedBytes = int(sizeof(Shared<Stage<T, kAInside, kBInside>>));
 
 template <typename T, bool kAInside, bool kBInside, int kBlocks = 1>
-cudaError_t launch_as(const SmallProductArgs& args, cudaStream_t stream) {
+cudaError_t launch_as(const SmallProducts& all, cudaStream_t stream) {
+  const SmallProductArgs& args = all.each[0];
   const auto shares = ceil_div(args.depth, int64_t(kStages * kDepth * kBlocks));
   const int warps = int(min(shares, int64_t(kMostWarps)));
-  const auto blocks = static_cast<unsigned>(tiles_of(args.rows) * tiles_of(args.columns) * kBlocks);
+  const int64_t tiles = tiles_of(args.rows) * tiles_of(args.columns) * all.count;
+  const auto blocks = static_cast<unsigned>(tiles * kBlocks);
   return launch<kBlocks>(multiply_small<T, kAInside, kBInside, kBlocks>, blocks, 32 * warps,
-                         warps * kSharedBytes<T, kAInside, kBInside>, stream, args);
+                         warps * kSharedBytes<T, kAInside, kBInside>, stream, all);
 }
 
 // Whether clusters can share a depth here.
@@ -281,16 +286,17 @@ bool small_product_pays(const SmallProductArgs& args) {
          of_type(args.type, [](auto type) { return clusters_run<decltype(type)>(); });
 }
 
-cudaError_t launch_small_product(const SmallProductArgs& args, cudaStream_t stream) {
+cudaError_t launch_small_products(const SmallProducts& all, cudaStream_t stream) {
+  const SmallProductArgs& args = all.each[0];
   return of_type(args.type, [&](auto type) {
     using T = decltype(type);
     if (args.a.depth_inside) {
-      return args.b.depth_inside ? launch_as<T, true, true>(args, stream)
-                                 : launch_as<T, true, false>(args, stream);
+      return args.b.depth_inside ? launch_as<T, true, true>(all, stream)
+                                 : launch_as<T, true, false>(all, stream);
     }
     return args.depth > kDeep && clusters_run<T>()
-               ? launch_as<T, false, false, kBlocksOfCluster>(args, stream)
-               : launch_as<T, false, false>(args, stream);
+               ? launch_as<T, false, false, kBlocksOfCluster>(all, stream)
+               : launch_as<T, false, false>(all, stream);
   });
 }
 

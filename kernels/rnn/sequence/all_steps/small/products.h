@@ -11,13 +11,12 @@
 
 namespace lltm_jit {
 
-// A B, plus `initial` in each row, or no tensor where the kernel does not take it. sums: if not null, the sums of A's rows
-// come along where the depth of both lies outside. There the rows of B may also begin at another element of it, `from`.
-inline at::Tensor multiply_small(const at::Tensor& a, const at::Tensor& b,
-                                 const std::optional<at::Tensor>& initial,
-                                 at::Tensor* sums = nullptr, const SmallRows& rows_of_b = {},
-                                 int64_t from = 0) {
 #ifdef LLTM_JIT_CUDA
+// A B without its results, if the kernel takes it. Where the depth of both lies outside, rows of B may lie elsewhere, and
+// the others may begin at another element of it, `from`.
+inline std::optional<SmallProductArgs> small_product(const at::Tensor& a, const at::Tensor& b,
+                                                     const SmallRows& rows_of_b = {},
+                                                     int64_t from = 0) {
   const int64_t rows = a.size(0), depth = a.size(1), columns = b.size(1);
   if (!a.is_cuda() || a.scalar_type() == at::kDouble || depth > kMostSmallDepth) return {};
   const auto factor = [](const at::Tensor& matrix, int64_t vectors_apart, int64_t depth_apart) {
@@ -34,16 +33,38 @@ inline at::Tensor multiply_small(const at::Tensor& a, const at::Tensor& b,
                         .type = floating_type(a.scalar_type()),
                         .rows_of_b = rows_of_b};
   args.b.numbers = static_cast<const char*>(args.b.numbers) + from * b.element_size();
-  if (!small_product_pays(args)) return {};
-  const at::Tensor results = empty({rows, columns}, a);
-  const std::optional<at::Tensor> first = lltm_jit::dense(initial);
-  args.initial = data_or_null(first);
-  args.results = results.mutable_data_ptr();
-  if (sums && !args.a.depth_inside && !args.b.depth_inside) {
-    *sums = empty({rows}, a);
-    args.sums = sums->mutable_data_ptr();
+  return small_product_pays(args) ? std::optional(args) : std::nullopt;
+}
+
+// Writes products beside each other in `results`, [count*rows, columns], and if `sums`, [count*rows], the sums of A's
+// rows.
+inline void multiply_small(SmallProducts all, const at::Tensor& results, const at::Tensor& sums) {
+  for (int i = 0; i < all.count; ++i) {
+    SmallProductArgs& args = all.each[i];
+    const auto behind = [&](const at::Tensor& tensor, int64_t each) {
+      return static_cast<char*>(tensor.mutable_data_ptr()) + i * each * tensor.element_size();
+    };
+    args.results = behind(results, args.rows * args.columns);
+    if (sums.defined()) args.sums = behind(sums, args.rows);
   }
-  C10_CUDA_CHECK(launch_small_product(args, c10::cuda::getCurrentCUDAStream()));
+  C10_CUDA_CHECK(launch_small_products(all, c10::cuda::getCurrentCUDAStream()));
+}
+#endif
+
+// A B, plus `initial` in each row, or no tensor where the kernel does not take it. sums: if not null, the sums of A's rows
+// come along where the depth of both lies outside.
+inline at::Tensor multiply_small(const at::Tensor& a, const at::Tensor& b,
+                                 const std::optional<at::Tensor>& initial,
+                                 at::Tensor* sums = nullptr) {
+#ifdef LLTM_JIT_CUDA
+  auto args = small_product(a, b);
+  if (!args) return {};
+  const at::Tensor results = empty({args->rows, args->columns}, a);
+  const std::optional<at::Tensor> first = lltm_jit::dense(initial);
+  args->initial = data_or_null(first);
+  const bool summed = sums && !args->a.depth_inside && !args->b.depth_inside;
+  if (summed) *sums = empty({args->rows}, a);
+  multiply_small({{*args}, 1}, results, summed ? *sums : at::Tensor());
   return results;
 #else
   return {};
