@@ -128,7 +128,14 @@ Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output,
   const Tensor results = has_recurrences(in) ? empty({all.count, rows, columns}, output)
                                              : empty({rows, columns}, output);
   if (bias) *bias = empty({all.count * rows}, output);
-  multiply_small(all, results, bias ? *bias : Tensor());
+  for (int i = 0; i < all.count; ++i) {
+    const auto place = [&](const Tensor& tensor, int64_t each) {
+      return static_cast<char*>(tensor.mutable_data_ptr()) + i * each * tensor.element_size();
+    };
+    all.each[i].results = place(results, rows * columns);
+    if (bias) all.each[i].sums = place(*bias, rows);
+  }
+  multiply_small(all);
   return results.narrow(-1, 0, in.weight_hh.size(-1));
 #else
   return {};

@@ -157,7 +157,7 @@ SMALL.append((67, 121, 8, 12))
 @pytest.mark.parametrize("layout", ["dense", "wide"])
 @pytest.mark.parametrize("size", SMALL, ids=str)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
-def test_small_products_round_no_factor_and_take_a_launch_each(dtype, size, layout, tmp_path):
+def test_small_products_round_no_factor_and_take_a_launch_each_way(dtype, size, layout, tmp_path):
     """Whatever the precision; the gradient of the bias comes with that of the weights."""
     given = [tensor.detach().cuda() for tensor in operands(size, dtype, layout)]
     grad = torch.randn(*size[:2], size[3], dtype=dtype, device="cuda")
@@ -169,7 +169,7 @@ def test_small_products_round_no_factor_and_take_a_launch_each(dtype, size, layo
         error = (terms + torch.finfo(dtype).eps) * theirs.abs().max().item()
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=error)
     kernels = launched(lambda: with_gradients(input_gates, leaves, grad), tmp_path)
-    assert len([each for each in kernels if each["cat"] == "kernel"]) == 3
+    assert len([each for each in kernels if each["cat"] == "kernel"]) == 2
     assert bits(with_gradients(input_gates, leaves, grad)) == bits(found)
 
 

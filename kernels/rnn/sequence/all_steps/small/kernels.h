@@ -40,7 +40,7 @@ struct SmallProductArgs {
   SmallRows rows_of_b;  // there, too
 };
 
-// Products of one kind and size, in one launch.
+// Products of one type, in one launch.
 struct SmallProducts {
   SmallProductArgs each[2];
   int count;

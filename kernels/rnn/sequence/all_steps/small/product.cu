@@ -14,7 +14,15 @@ constexpr int kStages = 4, kMostWarps = 16;
 // More than kDeep are shared by a cluster; without one, a block has at most kMostDepthOfBlock.
 constexpr int kDeep = 512, kMostDepthOfBlock = 1024, kBlocksOfCluster = 8;
 
-int64_t tiles_of(int64_t size) { return ceil_div(size, int64_t(kTile)); }
+LLTM_JIT_HOST_DEVICE int64_t tiles_of(const SmallProductArgs& args) {
+  return ceil_div(args.rows, int64_t(kTile)) * ceil_div(args.columns, int64_t(kTile));
+}
+// Those that share no depth are no part of a cluster of others.
+template <int kBlocks>
+LLTM_JIT_HOST_DEVICE int blocks_of(const SmallProductArgs& args) {
+  const auto tiles = int(tiles_of(args));
+  return kBlocks * (args.a.depth_inside ? ceil_div(tiles, kBlocks) : tiles);
+}
 
 // kDepth numbers of each of a tile's vectors, as they lie in memory.
 template <typename T, bool kDepthInside>
@@ -104,17 +112,13 @@ struct Copies {
   }
 };
 
-template <typename T, bool kAInside, bool kBInside, int kBlocks>
-__global__ void __launch_bounds__(32 * kMostWarps)
-    multiply_small(const __grid_constant__ SmallProducts all) {
 #if __CUDA_ARCH__ >= 800
-  extern __shared__ __align__(16) char all_shared[];
+// Of kBlocks that share the depth.
+template <typename T, bool kAInside, bool kBInside, int kBlocks = 1>
+__device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int tile, int block,
+                                              char* all_shared) {
   auto* shared = reinterpret_cast<Shared<Stage<T, kAInside, kBInside>>*>(all_shared);
-  const int across = int(ceil_div(all.each[0].columns, int64_t(kTile)));
-  const int tiles = int(ceil_div(all.each[0].rows, int64_t(kTile))) * across;
-  const int of_all = int(blockIdx.x) / kBlocks, block = int(blockIdx.x) % kBlocks;
-  const SmallProductArgs& args = all.each[of_all / tiles];
-  const int tile = of_all % tiles;
+  const int across = int(ceil_div(args.columns, int64_t(kTile)));
   const int first_row = tile / across * kTile, first_column = tile % across * kTile;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int share = block * warps + warp, shares = kBlocks * warps;
@@ -221,29 +225,53 @@ __global__ void __launch_bounds__(32 * kMostWarps)
     synchronize_blocks();  // whose memory others read until then
   }
 #endif
+}
+#endif
+
+template <typename T, int kBlocks>
+__global__ void __launch_bounds__(32 * kMostWarps)
+    multiply_small(const __grid_constant__ SmallProducts all) {
+#if __CUDA_ARCH__ >= 800
+  extern __shared__ __align__(16) char shared[];
+  int i = 0, block = int(blockIdx.x);
+  for (; block >= blocks_of<kBlocks>(all.each[i]); ++i) block -= blocks_of<kBlocks>(all.each[i]);
+  const SmallProductArgs& args = all.each[i];
+  if (!args.a.depth_inside) {
+    multiply_tile<T, false, false, kBlocks>(args, block / kBlocks, block % kBlocks, shared);
+  } else if (block >= tiles_of(args)) {
+    return;
+  } else if (args.b.depth_inside) {
+    multiply_tile<T, true, true>(args, block, 0, shared);
+  } else {
+    multiply_tile<T, true, false>(args, block, 0, shared);
+  }
 #endif
 }
 
-template <typename T, bool kAInside, bool kBInside>
-constexpr int kSharedBytes = int(sizeof(Shared<Stage<T, kAInside, kBInside>>));
+template <typename T>
+constexpr int kSharedBytes = int(sizeof(Shared<Stage<T, false, false>>));
 
-template <typename T, bool kAInside, bool kBInside, int kBlocks = 1>
+template <typename T, int kBlocks>
 cudaError_t launch_as(const SmallProducts& all, cudaStream_t stream) {
-  const SmallProductArgs& args = all.each[0];
-  const auto shares = ceil_div(args.depth, int64_t(kStages * kDepth * kBlocks));
-  const int warps = int(min(shares, int64_t(kMostWarps)));
-  const int64_t tiles = tiles_of(args.rows) * tiles_of(args.columns) * all.count;
-  const auto blocks = static_cast<unsigned>(tiles * kBlocks);
-  return launch<kBlocks>(multiply_small<T, kAInside, kBInside, kBlocks>, blocks, 32 * warps,
-                         warps * kSharedBytes<T, kAInside, kBInside>, stream, all);
+  int warps = 1;
+  unsigned blocks = 0;
+  for (int i = 0; i < all.count; ++i) {
+    const SmallProductArgs& args = all.each[i];
+    const int sharing = args.a.depth_inside ? 1 : kBlocks;
+    warps = max(warps, int(ceil_div(args.depth, int64_t(kStages * kDepth * sharing))));
+    blocks += blocks_of<kBlocks>(args);
+  }
+  warps = min(warps, kMostWarps);
+  return launch<kBlocks>(multiply_small<T, kBlocks>, blocks, 32 * warps, warps * kSharedBytes<T>,
+                         stream, all);
 }
 
 // Whether clusters can share a depth here.
 template <typename T>
 bool clusters_run() {
   const auto ask = [](int, bool* run) {
-    const auto kernel = multiply_small<T, false, false, kBlocksOfCluster>;
-    constexpr int kBytes = kMostWarps * kSharedBytes<T, false, false>;
+    const auto kernel = multiply_small<T, kBlocksOfCluster>;
+    constexpr int kBytes = kMostWarps * kSharedBytes<T>;
     int architecture = 0;
     const cudaError_t error = code_architecture(kernel, &architecture);
     *run = error == cudaSuccess && architecture >= 90 &&
@@ -274,8 +302,7 @@ bool small_product_pays(const SmallProductArgs& args) {
   constexpr int64_t kMostTiles = 160, kMostProducts = int64_t(1) << 26;
   const int bytes = args.type == ElementType::Float ? 4 : 2;
   const int64_t products = args.rows * args.columns * args.depth;
-  const bool pays = products > 0 && products <= kMostProducts &&
-                    tiles_of(args.rows) * tiles_of(args.columns) <= kMostTiles &&
+  const bool pays = products > 0 && products <= kMostProducts && tiles_of(args) <= kMostTiles &&
                     (args.a.depth_inside || !args.b.depth_inside) &&
                     is_whole(args.a, args.rows, args.depth, bytes) &&
                     is_whole(args.b, args.columns, args.depth, bytes) &&
@@ -287,16 +314,14 @@ bool small_product_pays(const SmallProductArgs& args) {
 }
 
 cudaError_t launch_small_products(const SmallProducts& all, cudaStream_t stream) {
-  const SmallProductArgs& args = all.each[0];
-  return of_type(args.type, [&](auto type) {
+  bool deep = false;
+  for (int i = 0; i < all.count; ++i) {
+    deep |= !all.each[i].a.depth_inside && all.each[i].depth > kDeep;
+  }
+  return of_type(all.each[0].type, [&](auto type) {
     using T = decltype(type);
-    if (args.a.depth_inside) {
-      return args.b.depth_inside ? launch_as<T, true, true>(all, stream)
-                                 : launch_as<T, true, false>(all, stream);
-    }
-    return args.depth > kDeep && clusters_run<T>()
-               ? launch_as<T, false, false, kBlocksOfCluster>(all, stream)
-               : launch_as<T, false, false>(all, stream);
+    return deep && clusters_run<T>() ? launch_as<T, kBlocksOfCluster>(all, stream)
+                                     : launch_as<T, 1>(all, stream);
   });
 }
 

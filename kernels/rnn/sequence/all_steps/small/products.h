@@ -36,17 +36,7 @@ inline std::optional<SmallProductArgs> small_product(const at::Tensor& a, const 
   return small_product_pays(args) ? std::optional(args) : std::nullopt;
 }
 
-// Writes products beside each other in `results`, [count*rows, columns], and if `sums`, [count*rows], the sums of A's
-// rows.
-inline void multiply_small(SmallProducts all, const at::Tensor& results, const at::Tensor& sums) {
-  for (int i = 0; i < all.count; ++i) {
-    SmallProductArgs& args = all.each[i];
-    const auto behind = [&](const at::Tensor& tensor, int64_t each) {
-      return static_cast<char*>(tensor.mutable_data_ptr()) + i * each * tensor.element_size();
-    };
-    args.results = behind(results, args.rows * args.columns);
-    if (sums.defined()) args.sums = behind(sums, args.rows);
-  }
+inline void multiply_small(const SmallProducts& all) {
   C10_CUDA_CHECK(launch_small_products(all, c10::cuda::getCurrentCUDAStream()));
 }
 #endif
@@ -62,9 +52,12 @@ inline at::Tensor multiply_small(const at::Tensor& a, const at::Tensor& b,
   const at::Tensor results = empty({args->rows, args->columns}, a);
   const std::optional<at::Tensor> first = lltm_jit::dense(initial);
   args->initial = data_or_null(first);
-  const bool summed = sums && !args->a.depth_inside && !args->b.depth_inside;
-  if (summed) *sums = empty({args->rows}, a);
-  multiply_small({{*args}, 1}, results, summed ? *sums : at::Tensor());
+  args->results = results.mutable_data_ptr();
+  if (sums && !args->a.depth_inside && !args->b.depth_inside) {
+    *sums = empty({args->rows}, a);
+    args->sums = sums->mutable_data_ptr();
+  }
+  multiply_small({{*args}, 1});
   return results;
 #else
   return {};
