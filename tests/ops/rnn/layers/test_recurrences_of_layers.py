@@ -123,18 +123,25 @@ def test_each_weight_is_looked_up_once():
     assert counted.count == 1
 
 
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("hidden_size", [5, 8])
-def test_padded_operands(kind, hidden_size):
-    """On a CPU as well, whose kernels read them; both directions without gradients."""
+def test_padded_operands(kind, hidden_size, training):
+    """On a CPU as well, whose kernels read them; both directions."""
     layer = LAYERS[kind](3, hidden_size, bidirectional=True)
     x = torch.randn(64, 8, 3)
     weights = [getattr(layer, name) for name in layer._flat_weights_names]
-    with torch.no_grad():
+    with torch.set_grad_enabled(training):
         output, *_ = native.rnn.recurrent_layers(
             x, weights, 1, 2, None, None, layer.cell.name, True, False
         )
-        torch.testing.assert_close(output, layer(x)[0])
+        expected = layer(x)[0]
+    torch.testing.assert_close(output, expected)
+    if training:
+        grad = torch.randn(output.shape)
+        found, right = (torch.autograd.grad(y, weights, grad) for y in (output, expected))
+        for one, other in zip(found, right, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("training", [False, True])
