@@ -140,7 +140,7 @@ bool is_at_once(const Stack& stack) {
   return yes;
 }
 
-// Whether both directions' operands can be put together in one launch with gradients, too.
+// Whether both directions' operands can be put together in one launch, with gradients or without.
 bool may_pack(const Stack& stack) {
   const auto plain = [](const Tensor& tensor) {
     return untransformed(tensor) && !any_forward_grad(tensor);
@@ -188,10 +188,9 @@ void copy_operands(const Stack& stack, const Part& part, LayerInputs* in) {
   const auto [x, weight_ih, weight_hh, bias_ih, bias_hh] =
       part.at_once || part.packs ? copy(input, each, stack.cell.gates, adds, part.pads)
                                  : ops::pad_gates(input, in->weight_ih, in->weight_hh, in->bias_ih,
-                                                  in->bias_hh, part.count * stack.cell.gates, adds);
+                                                  in->bias_hh, stack.cell.gates, adds);
   if (copies) in->x = x;
-  const bool apart = part.count > 1 && !part.packs;
-  in->weight_ih = weight_ih, in->weight_hh = apart ? weight_hh.unflatten(0, {2, -1}) : weight_hh;
+  in->weight_ih = weight_ih, in->weight_hh = weight_hh;
   if (stack.biased()) in->bias_ih = bias_ih, in->bias_hh = bias_hh;
   if (adds) in->bias_ih.reset();
 }
@@ -213,7 +212,7 @@ LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
     TORCH_CHECK(own[i].scalar_type() == other.scalar_type(),
                 "expected the weights of both directions to have one dtype, but got ",
                 own[i].scalar_type(), " and ", other.scalar_type());
-    const bool stacks = i == 1 && !pads && own[i].dim() == 2;
+    const bool stacks = i == 1 && own[i].dim() == 2;
     return stacks ? at::_ops::stack::call({own[i], other}, 0) : cat({own[i], other}, dim);
   };
   in.weight_ih = of(0), in.weight_hh = of(1);
@@ -239,12 +238,13 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
   const bool single = input.size(0) == 1, few = weights[0].numel() + like.numel() <= kFewWeights;
   pads = pads && (!single || (directions > 1 && few));
   const bool whole = like.size(-1) % kWholeAccess == 0;
-  const bool together =
-      directions > 1 && directions_together(input, like.size(-1), heads, name, pads && !whole,
+  const bool pads_both = pads && !whole, may = directions > 1 && may_pack(stack);
+  const bool together = directions > 1 && (may || !pads_both) &&
+                        directions_together(input, like.size(-1), heads, name, pads_both,
                                             !at_once && c10::GradMode::is_enabled(), tf32);
   // One launch for both saves more than aligned products do.
   if (together ? whole : single) pads = false;
-  const bool packs = together && (at_once || may_pack(stack));
+  const bool packs = together && may;
   const int64_t count = together ? 2 : 1, rows = input.size(1);
   const int64_t units = like.size(-1) * heads;
   std::optional<KernelGuard> guard;
