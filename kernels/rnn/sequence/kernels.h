@@ -11,7 +11,8 @@
 // products are slow if rows are not aligned, in 16 bits to eight elements. So each gate has room for padded_size()
 // units, in gates and saved gates, their gradients, biases and weights: if hidden_size is no multiple of four,
 // unless there is only one step, and whenever the caller wants it. A layer's operands are padded in one launch
-// (padding/operands.h), before the products over all steps. The other arrays have the user's sizes.
+// (padding/operands.h), before the products over all steps. The other arrays have the user's sizes, but for copies of
+// outputs and their gradients that the backward pass reads.
 // Weights, and their columns, are zero for units that do not exist, and so are gradients of the gates. The gates
 // themselves may be anything there, and so may the cell's results: the output of such a unit counts as zero.
 //
