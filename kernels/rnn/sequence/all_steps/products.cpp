@@ -254,15 +254,17 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
   // To put off a small product takes longer than to compute it.
 #ifdef LLTM_JIT_CUDA
   if (mask[0] && mask[1]) {
-    auto of_input = small_product(grad, weight_ih),
-         of_weight = small_product(grad.t(), matrix(input));
+    const Tensor rows = matrix(input);  // which may be a copy
+    auto of_input = small_product(grad, weight_ih), of_weight = small_product(grad.t(), rows);
     if (of_input && of_weight) {
       grad_input = empty(input.sym_sizes(), input);
       grad_weight = empty(weight_ih.sym_sizes(), input);
       of_input->results = grad_input.mutable_data_ptr();
       of_weight->results = grad_weight.mutable_data_ptr();
-      if (mask[2]) grad_bias = empty({weight_ih.size(0)}, input);
-      if (mask[2]) of_weight->sums = grad_bias.mutable_data_ptr();
+      if (mask[2]) {
+        grad_bias = empty({weight_ih.size(0)}, input);
+        of_weight->sums = grad_bias.mutable_data_ptr();
+      }
       multiply_small({{*of_input, *of_weight}, 2});
       return grads;
     }

@@ -149,12 +149,14 @@ def test_large_products_keep_infinities_and_nans_in_their_rows():
 
 
 # Tiles that end, and depths that warps, or blocks, share unequally.
-SMALL = [(1, 5, 4, 8), (3, 13, 12, 36), (9, 37, 64, 100), (1, 38, 164, 20), (4, 250, 24, 24)]
-SMALL.append((32, 45, 8, 12))
+SMALL = [
+    (1, 5, 4, 8), (3, 13, 12, 36), (9, 37, 64, 100), (1, 38, 164, 20), (4, 250, 24, 24),
+    (32, 45, 8, 12),
+]  # fmt: skip
 
 
 @needs_gpu
-@pytest.mark.parametrize("layout", ["dense", "wide"])
+@pytest.mark.parametrize("layout", ["dense", "wide", "transposed"])
 @pytest.mark.parametrize("size", SMALL, ids=str)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 def test_small_products_round_no_factor_and_take_a_launch_each_way(dtype, size, layout, tmp_path):
@@ -168,8 +170,9 @@ def test_small_products_round_no_factor_and_take_a_launch_each_way(dtype, size, 
         terms = max(size[2], size[0] * size[1]) * torch.finfo(torch.float).eps
         error = (terms + torch.finfo(dtype).eps) * theirs.abs().max().item()
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=error)
-    kernels = launched(lambda: with_gradients(input_gates, leaves, grad), tmp_path)
-    assert len([each for each in kernels if each["cat"] == "kernel"]) == 2
+    if layout != "transposed":  # whose rows are copied
+        kernels = launched(lambda: with_gradients(input_gates, leaves, grad), tmp_path)
+        assert len([each for each in kernels if each["cat"] == "kernel"]) == 2
     assert bits(with_gradients(input_gates, leaves, grad)) == bits(found)
 
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/launch/launch.cuh"
 #include "core/memory/async_copy.cuh"
 #include "core/memory/bulk_copy.cuh"
@@ -11,7 +13,7 @@ constexpr int kResults = kTile * kTile, kSums = kResults + kTile;
 constexpr int kRows = 2, kColumns = 4;  // results of a lane
 constexpr int kWidth = 4;               // numbers of a copy
 constexpr int kStages = 4, kMostWarps = 16;
-// More than kDeep are shared by a cluster; without one, a block has at most kMostDepthOfBlock.
+// More than kDeep may be shared by a cluster; a block alone has at most kMostDepthOfBlock.
 constexpr int kDeep = 512, kMostDepthOfBlock = 1024, kBlocksOfCluster = 8;
 
 LLTM_JIT_HOST_DEVICE int64_t tiles_of(const SmallProductArgs& args) {
@@ -266,28 +268,37 @@ cudaError_t launch_as(const SmallProducts& all, cudaStream_t stream) {
                          stream, all);
 }
 
-// Whether clusters can share a depth here.
-template <typename T>
-bool clusters_run() {
-  const auto ask = [](int, bool* run) {
-    const auto kernel = multiply_small<T, kBlocksOfCluster>;
-    constexpr int kBytes = kMostWarps * kSharedBytes<T>;
-    int architecture = 0;
-    const cudaError_t error = code_architecture(kernel, &architecture);
-    *run = error == cudaSuccess && architecture >= 90 &&
-           clusters_at_once(kernel, kBlocksOfCluster, 32 * kMostWarps, kBytes) > 0;
-    return error;
-  };
-  bool run = false;
-  return ask_once(ask, &run) == cudaSuccess && run;
-}
-
 // function(T) for 16 bits and floats.
 template <typename Function>
 auto of_type(ElementType type, const Function& function) {
   return type == ElementType::Half       ? function(Half())
          : type == ElementType::BFloat16 ? function(BFloat16())
                                          : function(float());
+}
+
+// Whether clusters can share a depth here.
+bool clusters_run(ElementType type) {
+  return of_type(type, [](auto one) {
+    using T = decltype(one);
+    const auto ask = [](int, bool* run) {
+      const auto kernel = multiply_small<T, kBlocksOfCluster>;
+      int architecture = 0;
+      const cudaError_t error = code_architecture(kernel, &architecture);
+      *run = error == cudaSuccess && architecture >= 90 &&
+             clusters_at_once(kernel, kBlocksOfCluster, 32 * kMostWarps,
+                              kMostWarps * kSharedBytes<T>) > 0;
+      return error;
+    };
+    bool run = false;
+    return ask_once(ask, &run) == cudaSuccess && run;
+  });
+}
+
+// Whether a cluster is quicker than a block, and than the library.
+bool is_deep(const SmallProductArgs& args) {
+  constexpr int64_t kMostProducts = int64_t(1) << 24;
+  return !args.a.depth_inside && args.depth > kDeep &&
+         args.rows * args.columns * args.depth <= kMostProducts;
 }
 
 bool is_whole(const SmallFactor& factor, int64_t vectors, int64_t depth, int bytes) {
@@ -299,29 +310,25 @@ bool is_whole(const SmallFactor& factor, int64_t vectors, int64_t depth, int byt
 
 bool small_product_pays(const SmallProductArgs& args) {
   // About a block or a cluster for each SM.
-  constexpr int64_t kMostTiles = 160, kMostProducts = int64_t(1) << 26;
+  constexpr int64_t kMostTiles = 160;
   const int bytes = args.type == ElementType::Float ? 4 : 2;
-  const int64_t products = args.rows * args.columns * args.depth;
-  const bool pays = products > 0 && products <= kMostProducts && tiles_of(args) <= kMostTiles &&
+  const bool pays = args.rows * args.columns * args.depth > 0 && tiles_of(args) <= kMostTiles &&
                     (args.a.depth_inside || !args.b.depth_inside) &&
                     is_whole(args.a, args.rows, args.depth, bytes) &&
                     is_whole(args.b, args.columns, args.depth, bytes) &&
                     is_whole({args.rows_of_b.numbers, args.rows_of_b.row_stride, false},
                              args.columns, args.depth, bytes);
-  if (!pays || args.depth <= kMostDepthOfBlock) return pays;
-  return !args.a.depth_inside && args.depth <= kMostSmallDepth &&
-         of_type(args.type, [](auto type) { return clusters_run<decltype(type)>(); });
+  return pays && (args.depth <= kMostDepthOfBlock ||
+                  (is_deep(args) && args.depth <= kMostSmallDepth && clusters_run(args.type)));
 }
 
 cudaError_t launch_small_products(const SmallProducts& all, cudaStream_t stream) {
-  bool deep = false;
-  for (int i = 0; i < all.count; ++i) {
-    deep |= !all.each[i].a.depth_inside && all.each[i].depth > kDeep;
-  }
-  return of_type(all.each[0].type, [&](auto type) {
-    using T = decltype(type);
-    return deep && clusters_run<T>() ? launch_as<T, kBlocksOfCluster>(all, stream)
-                                     : launch_as<T, 1>(all, stream);
+  const bool deep = std::any_of(all.each, all.each + all.count, is_deep);
+  const ElementType type = all.each[0].type;
+  return of_type(type, [&](auto one) {
+    using T = decltype(one);
+    return deep && clusters_run(type) ? launch_as<T, kBlocksOfCluster>(all, stream)
+                                      : launch_as<T, 1>(all, stream);
   });
 }
 
