@@ -84,7 +84,7 @@ std::vector<VariantRequest> sequence_requests(SequenceSizes sizes, bool training
                                               const SequenceGpu& gpu, const CudaCell& cell) {
   std::vector<VariantRequest> requests;
   if (!run_at_once(sizes, training, gpu)) sizes.directions = 1;  // as layers have it
-  const bool padded_in_turn = sizes.padded && (controls || sizes.heads > 1);
+  const bool padded_in_turn = sizes.padded && (controls || sizes.heads > 1 || sizes.parameters > 0);
   for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
     if (pass == SequencePass::Backward && !training) continue;
     SequenceSizes together = sizes;
