@@ -10,8 +10,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// A barrier of the block's threads. Its warps may be at different places of the code, where all of them would have to
-// be at the same __syncthreads().
+// A barrier of the block's threads. Its warps may be at different places of the code; __syncthreads() wants all of
+// them at the same one.
 __device__ __forceinline__ void sync_block(int threads) {
   asm volatile("bar.sync 0, %0;" ::"r"(threads) : "memory");
 }

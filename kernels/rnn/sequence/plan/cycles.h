@@ -19,7 +19,7 @@ constexpr double kFloatInGrid = 24;       // forward, while other warps wait for
 constexpr double kFloatInBlock = 40;      // in one block
 constexpr double kRoundedProduct = 28, kRoundedInGrid = 14,
                  kTf32Product = 18;  // Note [Floats in one half]
-// Of two rows, Note [Sent as multiplied] (numbers/halves.cuh); as TF32 backward as of more.
+// Of two rows, Note [Sent as multiplied] (numbers/halves.cuh). Backward, TF32 takes as long as with more rows.
 constexpr double kFloatOfTwoRows = 18, kFloatOfTwoRowsBackward = 34, kTf32OfTwoRows = 11;
 constexpr double kSharedBytes = 200;    // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;  // a cycle, that a block can receive

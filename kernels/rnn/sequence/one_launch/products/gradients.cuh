@@ -15,6 +15,7 @@ class AllGradients {
   static constexpr int kRowTiles = kShape.phase_tiles();
   // Note [Sent as multiplied]; a single gate is quickly split where it is read.
   static constexpr bool kSendsHalves = kShape.rows == 2 && !kShape.tf32 && kGates > 1;
+  static_assert(!kSendsHalves || kShape.splits == 1);  // a warp has all tiles
   using Weights = WarpWeights<Shape, scalar_t, kGates, kGates, kShape.small_floats(), kSendsHalves>;
 
   // Shared memory.

@@ -241,7 +241,7 @@ class WarpWeights {
             const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
             const auto add = [&](const Tile& tile) {
               if constexpr (kInHalves) {
-                halves.add(j, gate, tile, part);
+                halves.add(in_order(j), gate, tile, part);
               } else {
                 add_product<scalar_t>(sums[n][kSums > 1 ? gate : 0], tile, part);
               }
