@@ -174,6 +174,9 @@ def test_small_products_round_no_factor_and_take_a_launch_each_way(dtype, size, 
         kernels = launched(lambda: with_gradients(input_gates, leaves, grad), tmp_path)
         assert len([each for each in kernels if each["cat"] == "kernel"]) == 2
     assert bits(with_gradients(input_gates, leaves, grad)) == bits(found)
+    for i in range(2):  # alone, too
+        (one,) = torch.autograd.grad(input_gates(*leaves, tf32=True), leaves[i], grad)
+        assert bits([one]) == bits(found[i + 1 : i + 2])
 
 
 @needs_gpu

@@ -19,6 +19,11 @@ constexpr int kDeep = 512, kMostDepthOfBlock = 1024, kBlocksOfCluster = 8;
 LLTM_JIT_HOST_DEVICE int64_t tiles_of(const SmallProductArgs& args) {
   return ceil_div(args.rows, int64_t(kTile)) * ceil_div(args.columns, int64_t(kTile));
 }
+// Those that share a depth among kBlocks, each.
+template <int kBlocks>
+LLTM_JIT_HOST_DEVICE int warps_of(const SmallProductArgs& args) {
+  return min(int(ceil_div(args.depth, int64_t(kStages * kDepth * kBlocks))), kMostWarps);
+}
 // Those that share no depth are no part of a cluster of others.
 template <int kBlocks>
 LLTM_JIT_HOST_DEVICE int blocks_of(const SmallProductArgs& args) {
@@ -122,8 +127,10 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
   auto* shared = reinterpret_cast<Shared<Stage<T, kAInside, kBInside>>*>(all_shared);
   const int across = int(ceil_div(args.columns, int64_t(kTile)));
   const int first_row = tile / across * kTile, first_column = tile % across * kTile;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  const int share = block * warps + warp, shares = kBlocks * warps;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // No more than alone, whatever others of the launch need, so that the sums are the same.
+  const int warps = warps_of<kBlocks>(args), shares = kBlocks * warps;
+  const int share = warp < warps ? block * warps + warp : int(args.depth);  // which is nothing
   const int row = lane / 4 * kRows, column = lane % 4 * kColumns;
   const bool of_b = lane >= kTile;
   Copies<T> copies(of_b ? args.b : args.a, lane % kTile, of_b ? first_column : first_row,
@@ -259,11 +266,9 @@ cudaError_t launch_as(const SmallProducts& all, cudaStream_t stream) {
   unsigned blocks = 0;
   for (int i = 0; i < all.count; ++i) {
     const SmallProductArgs& args = all.each[i];
-    const int sharing = args.a.depth_inside ? 1 : kBlocks;
-    warps = max(warps, int(ceil_div(args.depth, int64_t(kStages * kDepth * sharing))));
+    warps = max(warps, args.a.depth_inside ? warps_of<1>(args) : warps_of<kBlocks>(args));
     blocks += blocks_of<kBlocks>(args);
   }
-  warps = min(warps, kMostWarps);
   return launch<kBlocks>(multiply_small<T, kBlocks>, blocks, 32 * warps, warps * kSharedBytes<T>,
                          stream, all);
 }
