@@ -149,13 +149,25 @@ bool may_pack(const Stack& stack) {
          plain(stack.input) && std::all_of(stack.weights.begin(), stack.weights.end(), plain);
 }
 
-Tensor sum_of_biases(const Tensor& of_input, const Tensor& of_hidden) {
+// One direction of a layer or both, and how it runs.
+struct Part {
+  int64_t layer, direction, count;
+  bool pads, at_once, packs;
+};
+
+// Before those of both directions are put together: autograd would take two views of one gradient's memory, which
+// cat() hands out, for gradients of their own.
+Tensor sum_of_biases(const Stack& stack, const Part& part) {
+  const auto own = stack.of(part.layer, part.direction);
+  const Tensor &of_input = own[2], &of_hidden = own[3];
   TORCH_CHECK(of_input.scalar_type() == of_hidden.scalar_type() &&
                   of_input.sym_sizes() == of_hidden.sym_sizes(),
               "expected biases of one shape and dtype, but got ", of_input.sym_sizes(), " of ",
               of_input.scalar_type(), " and ", of_hidden.sym_sizes(), " of ",
               of_hidden.scalar_type());
-  return of_input + of_hidden;
+  const Tensor sum = of_input + of_hidden;
+  if (part.count == 1) return sum;
+  return cat({sum, sum_of_biases(stack, {.layer = part.layer, .direction = 1, .count = 1})}, 0);
 }
 
 // Both directions' states beside each other, as the outputs are.
@@ -169,12 +181,6 @@ void put(const Tensor& states, const Tensor& all, int64_t first, int64_t directi
   const Tensor each = states.view({all.size(1), directions, all.size(2)}).transpose(0, 1);
   all.narrow(0, first, directions).copy_(each);
 }
-
-// One direction of a layer or both, and how it runs.
-struct Part {
-  int64_t layer, direction, count;
-  bool pads, at_once, packs;
-};
 
 // Copies of the operands, padded ones by Note [Padded gates] (kernels.h), or only those of both directions put
 // together. Adds the biases of a cell that adds its gates.
@@ -276,7 +282,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
       } else if (one.bias_ih && cell.adds_gates && at_once && x.is_cuda()) {
         call.bias_ih = one.bias_ih;                 // which the kernel adds
       } else if (one.bias_ih && cell.adds_gates) {  // where the sum costs least
-        const Tensor both = sum_of_biases(*one.bias_ih, *one.bias_hh);
+        const Tensor both = sum_of_biases(stack, part);
         one.bias_ih.reset(), one.bias_hh.reset();
         (x.is_cuda() ? one.bias_hh : one.bias_ih) = both;
       }

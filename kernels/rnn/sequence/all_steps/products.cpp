@@ -256,7 +256,7 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
   if (mask[0] && mask[1]) {
     const Tensor rows = matrix(input);  // which may be a copy
     auto of_input = small_product(grad, weight_ih), of_weight = small_product(grad.t(), rows);
-    if (of_input && of_weight) {
+    if (of_input && of_weight && !of_weight->a.depth_inside) {
       grad_input = empty(input.sym_sizes(), input);
       grad_weight = empty(weight_ih.sym_sizes(), input);
       of_input->results = grad_input.mutable_data_ptr();

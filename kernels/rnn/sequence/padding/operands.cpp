@@ -280,13 +280,14 @@ Operands packed_with_gradients(const OptionalTensor& input,
           ops::pad_gates_backward(x, w_ih, w_hh, b_ih, b_hh, count, input_size, hidden_size);
       all = {to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh};
     }
-    if (add_biases) all[kBiasIh] = all[kBiasHh];
     std::vector<Tensor> result{all[kInput]};
     for (int64_t d = 0; d < 2; ++d) {
       for (size_t i = kWeightIh; i < all.size(); ++i) {
         const int64_t rows = all[i].defined() ? all[i].size(0) / 2 : 0;
         result.push_back(all[i].defined() ? all[i].narrow(0, d * rows, rows) : Tensor());
       }
+      // One tensor, or autograd would take two views of the same memory for gradients of their own.
+      if (add_biases) result[result.size() - 2] = result.back();
     }
     return result;
   };

@@ -276,6 +276,9 @@ class RecurrentLayer(Warmed):
             weights_hr = [getattr(self, f"weight_hr_{s}") for s in suffixes if self.proj_size]
             bias = of("bias_ih") if self.bias else None
             bias_hh = of("bias_hh") if self.bias else None
+            if bias_hh is not None and len(suffixes) > 1 and cell.adds_gates:
+                # A gradient of its own, or those of both biases would be views of the same memory.
+                bias_hh = bias_hh * 1
             parameters = of("parameters", 1) if cell.parameters else None
             operands = (x, weight_ih, weight_hh, bias, bias_hh)
             if not weights_hr and pads_gates(operands):

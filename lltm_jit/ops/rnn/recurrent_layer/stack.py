@@ -85,7 +85,8 @@ def side_by_side(
     weights = torch.stack(of("weight_hh") + others)
     bias = first_bias = None
     if layer.bias and cell.adds_gates:
-        bias = torch.stack(of("bias_hh")) + torch.stack(of("bias_ih"))
+        # Not a sum of stacks, whose gradients would be views of the same memory.
+        bias = torch.stack([a + b for a, b in zip(of("bias_hh"), of("bias_ih"), strict=True)])
     elif layer.bias:
         first_bias, *others = of("bias_ih")
         bias = torch.stack(of("bias_hh") + others)

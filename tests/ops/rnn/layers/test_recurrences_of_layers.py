@@ -163,3 +163,22 @@ def test_directions_of_two_dtypes_are_refused(kind, steps):
     for lengths in (None, [steps, steps - 1]):
         with pytest.raises(RuntimeError, match=f"{name}.* Half|{name}.*float16"):
             layer(torch.randn(steps, 2, 3), lengths=lengths)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("how", [{"bidirectional": True}, {"num_layers": 3}], ids=str)
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("hidden_size", [7, 8])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_gradients_add_up(kind, hidden_size, lengths, how, device):
+    """Those of both biases are equal where the cell adds its gates, but each has its own memory."""
+    layer = LAYERS[kind](3, hidden_size, device=device, **how)
+    x = torch.randn(64, 8, 3, device=device)
+    given = pack_padded_sequence(x, [64] * 8) if lengths else x
+    found = []
+    for _ in range(2):
+        output = layer(given)[0]
+        (output.data if lengths else output).square().sum().backward()
+        found.append([weight.grad.clone() for weight in layer.parameters()])
+    for once, twice in zip(*found, strict=True):
+        torch.testing.assert_close(twice, 2 * once, rtol=1e-3, atol=1e-3)
