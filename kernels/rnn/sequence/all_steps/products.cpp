@@ -251,10 +251,10 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
     return grads;
   }
   const Tensor grad = matrix(grad_gates);
+  const Tensor rows = mask[1] ? matrix(input) : Tensor();  // which may be a copy
   // To put off a small product takes longer than to compute it.
 #ifdef LLTM_JIT_CUDA
   if (mask[0] && mask[1]) {
-    const Tensor rows = matrix(input);  // which may be a copy
     auto of_input = small_product(grad, weight_ih), of_weight = small_product(grad.t(), rows);
     if (of_input && of_weight && !of_weight->a.depth_inside) {
       grad_input = empty(input.sym_sizes(), input);
@@ -272,12 +272,11 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
 #endif
   if (mask[0]) grad_input = multiply_steps(grad, weight_ih, tf32).view(input.sizes());
   if (mask[1]) {
-    grad_weight =
-        multiply_small(grad.t(), matrix(input), std::nullopt, mask[2] ? &grad_bias : nullptr);
+    grad_weight = multiply_small(grad.t(), rows, std::nullopt, mask[2] ? &grad_bias : nullptr);
   }
   if (mask[1] && !grad_weight.defined()) {
     grad_weight = now_or_later(put_off, weight_ih.sizes(), input,
-                               [=] { return multiply_steps(grad.t(), matrix(input), tf32); });
+                               [=] { return multiply_steps(grad.t(), rows, tf32); });
   }
   if (mask[2] && !grad_bias.defined()) {
     grad_bias = now_or_later(put_off, grad.sizes().slice(1), input,
