@@ -13,8 +13,7 @@ Recurrences recurrences_of(const SequenceInputs& in) {
 }
 
 OneRecurrence::OneRecurrence(const SequenceInputs& in, const RecurrentCell& cell, int64_t index)
-    : in_(in),
-      all_(recurrences_of(in)),
+    : all_(recurrences_of(in)),
       gates_count_(cell.gates),
       direction_(index / all_.heads),
       head_(index % all_.heads),
@@ -41,10 +40,10 @@ Tensor OneRecurrence::of_gates(const Tensor& tensor, int64_t dim) const {
       .flatten(dim, dim + 1);
 }
 
-SequenceInputs OneRecurrence::inputs() const {
-  const bool reverse = in_.reverse != (direction_ == 1);
+SequenceInputs OneRecurrence::inputs(const SequenceInputs& in) const {
+  const bool reverse = in.reverse != (direction_ == 1);
   return {gates_,   weight_hh_, bias_hh_, parameters_, h_0_, c_0_,
-          control_, reverse,    in_.cell, in_.tf32,    false};
+          control_, reverse,    in.cell,  in.tf32,     false};
 }
 
 SequenceBackwardInputs OneRecurrence::inputs(const SequenceBackwardInputs& back) {
@@ -58,9 +57,8 @@ SequenceBackwardInputs OneRecurrence::inputs(const SequenceBackwardInputs& back)
   output_ = of_units(back.output);
   saved_gates_ = of_gates(back.saved_gates, 2);
   saved_cells_ = of_units(back.saved_cells);
-  return {
-      grad_output_, grad_h_n_,        grad_c_n_,           inputs(),         output_, saved_gates_,
-      saved_cells_, back.output_mask, back.gates_are_sums, grad_saved_cells_};
+  return {grad_output_, grad_h_n_,    grad_c_n_,        inputs(back.in),     output_,
+          saved_gates_, saved_cells_, back.output_mask, back.gates_are_sums, grad_saved_cells_};
 }
 
 // --------------------------------------------------------------------------------------- results --

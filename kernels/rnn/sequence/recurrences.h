@@ -20,14 +20,13 @@ Recurrences recurrences_of(const SequenceInputs& in);
 class OneRecurrence {
  public:
   OneRecurrence(const SequenceInputs& in, const RecurrentCell& cell, int64_t index);
-  SequenceInputs inputs() const;
+  SequenceInputs inputs(const SequenceInputs& in) const;
   SequenceBackwardInputs inputs(const SequenceBackwardInputs& back);
 
  private:
   Tensor of_units(const Tensor& tensor) const;
   Tensor of_gates(const Tensor& tensor, int64_t dim) const;
 
-  const SequenceInputs& in_;
   Recurrences all_;
   int64_t gates_count_, direction_, head_;
   c10::SymInt first_unit_, hidden_size_, gate_size_;
@@ -42,25 +41,16 @@ SequenceAndSaved joined(const std::vector<SequenceAndSaved>& each, const Recurre
 SequenceGradients joined(const std::vector<SequenceGradients>& each, const Recurrences& all,
                          const RecurrentCell& cell);
 
-// Runs them one after the other, by `run` of one call.
-template <typename Function>
-SequenceAndSaved in_turn(const SequenceInputs& in, const RecurrentCell& cell, const Function& run) {
-  const Recurrences all = recurrences_of(in);
-  std::vector<SequenceAndSaved> each;
+// Runs them one after the other, by `run` of one call: SequenceInputs or SequenceBackwardInputs.
+inline const SequenceInputs& call_of(const SequenceInputs& in) { return in; }
+inline const SequenceInputs& call_of(const SequenceBackwardInputs& back) { return back.in; }
+template <typename Inputs, typename Function>
+auto in_turn(const Inputs& in, const RecurrentCell& cell, const Function& run) {
+  const Recurrences all = recurrences_of(call_of(in));
+  std::vector<decltype(run(in))> each;
   for (int64_t i = 0; i < all.count(); ++i) {
-    const OneRecurrence one(in, cell, i);
-    each.push_back(run(one.inputs()));
-  }
-  return joined(each, all, cell);
-}
-template <typename Function>
-SequenceGradients in_turn(const SequenceBackwardInputs& back, const RecurrentCell& cell,
-                          const Function& run) {
-  const Recurrences all = recurrences_of(back.in);
-  std::vector<SequenceGradients> each;
-  for (int64_t i = 0; i < all.count(); ++i) {
-    OneRecurrence one(back.in, cell, i);
-    each.push_back(run(one.inputs(back)));
+    OneRecurrence one(call_of(in), cell, i);
+    each.push_back(run(one.inputs(in)));
   }
   return joined(each, all, cell);
 }
