@@ -30,10 +30,8 @@ inline void check_alike(const char* function, const char* const* names, TensorRe
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (i == leader) continue;
     const Argument other{function, names[i], tensors.begin()[i]};
-    check_same_dtype(other, first);
-    check_same_device(other, first);
     const std::string shape = std::string(first.name) + ".shape";
-    check_shape(other, first.tensor.sym_sizes(), shape.c_str());
+    check_like(other, first, first.tensor.sym_sizes(), shape.c_str());
   }
 }
 

@@ -81,6 +81,20 @@ inline void check_same_device(const Argument& arg, const Argument& other) {
               arg.tensor.device());
 }
 
+// States may be float beside 16 bits.
+inline void check_state_dtype(const Argument& state, const Argument& other) {
+  check_dense(state);
+  const bool half = other.tensor.element_size() == 2;
+  if (!half || state.tensor.scalar_type() != at::kFloat) check_same_dtype(state, other);
+}
+
+inline void check_like(const Argument& arg, const Argument& other, c10::SymIntArrayRef expected,
+                       const char* shape) {
+  check_same_dtype(arg, other);
+  check_same_device(arg, other);
+  check_shape(arg, expected, shape);
+}
+
 // The floating-point element type of a checked tensor.
 inline ElementType floating_type(at::ScalarType dtype) {
   switch (dtype) {

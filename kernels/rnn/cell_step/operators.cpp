@@ -14,19 +14,9 @@ namespace lltm_jit {
 
 // -------------------------------------------------------------------------------------- checks --
 
-namespace {
-
 // Note [Dtype of the cell]
 // The cell is an unbounded running sum, so with 16-bit inputs it may be kept in float32: old_cell
 // is then float32 and so are new_cell and its gradient.
-void check_cell_dtype(const Argument& old_cell, const Argument& input) {
-  const auto dtype = input.tensor.scalar_type();
-  const bool half = dtype == at::kHalf || dtype == at::kBFloat16;
-  if (!(half && old_cell.tensor.scalar_type() == at::kFloat)) check_same_dtype(old_cell, input);
-}
-
-}  // namespace
-
 void check_cell(const char* function, const CellInputs& in) {
   const Argument input{function, "input", in.input}, weights{function, "weights", in.weights};
   const Argument old_h{function, "old_h", in.old_h}, old_cell{function, "old_cell", in.old_cell};
@@ -34,7 +24,7 @@ void check_cell(const char* function, const CellInputs& in) {
   check_floating_point(input);
   check_same_dtype(weights, input);
   check_same_dtype(old_h, input);
-  check_cell_dtype(old_cell, input);
+  check_state_dtype(old_cell, input);
   check_same_device(weights, input);
   check_same_device(old_h, input);
   check_same_device(old_cell, input);
@@ -66,10 +56,7 @@ void check_backward(const BackwardInputs& in) {
   const auto batch_size = in.cell.old_h.sym_size(0), hidden_size = in.cell.old_h.sym_size(1);
   const auto check = [&](const char* name, const Tensor& tensor, const Argument& model,
                          const c10::SymInt& columns, const char* shape) {
-    const Argument arg{function, name, tensor};
-    check_same_dtype(arg, model);
-    check_same_device(arg, model);
-    check_shape(arg, {batch_size, columns}, shape);
+    check_like({function, name, tensor}, model, {batch_size, columns}, shape);
   };
   const char* of_state = "[batch_size, hidden_size]";
   if (in.grad_h) check("grad_h", *in.grad_h, old_h, hidden_size, of_state);
@@ -86,14 +73,12 @@ void check_tutorial_backward(const TutorialBackwardInputs& in) {
   check_floating_point(X);
   check_rank(X, 2, "[batch_size, hidden_size+input_size]");
   check_rank(new_cell, 2, "[batch_size, hidden_size]");
-  check_cell_dtype(new_cell, X);
+  check_state_dtype(new_cell, X);
   const auto batch_size = in.X.sym_size(0), hidden_size = in.new_cell.sym_size(1);
   const auto check = [&](const char* name, const Tensor& tensor, const Argument& model,
                          c10::SymIntArrayRef sizes, const char* shape) {
-    const Argument arg{function, name, tensor};
-    check_same_dtype(arg, model);
-    check_same_device(arg, X);
-    check_shape(arg, sizes, shape);
+    check_like({function, name, tensor}, model, sizes, shape);
+    check_same_device({function, name, tensor}, X);
   };
   const auto check_state = [&](const char* name, const Tensor& tensor, const Argument& model) {
     check(name, tensor, model, {batch_size, hidden_size}, "[batch_size, hidden_size]");

@@ -59,16 +59,15 @@ namespace {
 
 constexpr const char* kFunction = "recurrent_sequence";
 
-bool half_precision(const Tensor& tensor) {
-  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-}
-
-// Cell states may be float with 16-bit gates.
-void check_cells_dtype(const Argument& cells, const Argument& gates) {
-  check_dense(cells);
-  if (!(half_precision(gates.tensor) && cells.tensor.scalar_type() == at::kFloat)) {
-    check_same_dtype(cells, gates);
-  }
+// cells: whether the tensor is one of cell states. Nothing is checked of one that is absent.
+void check_tensor(const char* function, const char* name, const OptionalTensor& tensor,
+                  const Argument& gates, c10::SymIntArrayRef sizes, const char* shape,
+                  bool cells = false) {
+  if (!tensor) return;
+  const Argument arg{function, name, *tensor};
+  (cells ? check_state_dtype : check_same_dtype)(arg, gates);
+  check_same_device(arg, gates);
+  check_shape(arg, sizes, shape);
 }
 
 }  // namespace
@@ -104,27 +103,17 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
   } else {
     check_shape(weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
   }
-  const auto check = [&](const char* name, const OptionalTensor& tensor, c10::SymIntArrayRef sizes,
-                         const char* shape) {
-    if (!tensor) return;
-    const Argument arg{kFunction, name, *tensor};
-    if (std::string_view(name) == "c_0") {
-      check_cells_dtype(arg, gates);
-    } else {
-      check_same_dtype(arg, gates);
-    }
-    check_same_device(arg, gates);
-    check_shape(arg, sizes, shape);
-  };
   TORCH_CHECK(bool(in.parameters) == (cell.parameters > 0), kFunction, "(): expected ",
               cell.parameters > 0 ? "parameters" : "no parameters", " for ", cell.name);
   TORCH_CHECK(!in.c_0 || cell.states > 1, kFunction, "(): expected c_0 to be None, as ", cell.name,
               " has one state");
-  check("bias_hh", in.bias_hh, {rows}, "[gates*hidden_size]");
-  check("parameters", in.parameters, {cell.parameters, hidden_size}, "[parameters, hidden_size]");
-  check("h_0", in.h_0, {batch_size, hidden_size}, "[batch_size, hidden_size]");
-  check("c_0", in.c_0, {cell.states - 1, batch_size, hidden_size},
-        "[states-1, batch_size, hidden_size]");
+  check_tensor(kFunction, "bias_hh", in.bias_hh, gates, {rows}, "[gates*hidden_size]");
+  check_tensor(kFunction, "parameters", in.parameters, gates, {cell.parameters, hidden_size},
+               "[parameters, hidden_size]");
+  check_tensor(kFunction, "h_0", in.h_0, gates, {batch_size, hidden_size},
+               "[batch_size, hidden_size]");
+  check_tensor(kFunction, "c_0", in.c_0, gates, {cell.states - 1, batch_size, hidden_size},
+               "[states-1, batch_size, hidden_size]", /*cells=*/true);
   if (in.control) {
     const Argument control{kFunction, "control", *in.control};
     check_dense(control);
@@ -155,38 +144,24 @@ const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
   const Argument gates{function, "gates", in.in.gates};
   const auto steps = in.in.gates.sym_size(0), batch_size = in.in.gates.sym_size(1);
   const auto hidden_size = recurrences_of(in.in).count() * in.in.weight_hh.sym_size(-1);
-  const auto check = [&](const char* name, const Tensor& tensor, c10::SymIntArrayRef sizes,
+  const auto check = [&](const char* name, const OptionalTensor& tensor, c10::SymIntArrayRef sizes,
                          const char* shape, bool cells = false) {
-    const Argument arg{function, name, tensor};
-    if (cells) {
-      check_cells_dtype(arg, gates);
-    } else {
-      check_same_dtype(arg, gates);
-    }
-    check_same_device(arg, gates);
-    check_shape(arg, sizes, shape);
+    check_tensor(function, name, tensor, gates, sizes, shape, cells);
   };
-  const char* of_output = "[steps, batch_size, hidden_size]";
+  const char *of_output = "[steps, batch_size, hidden_size]",
+             *of_cells = "[steps, states-1, batch_size, hidden_size]";
   check("output", in.output, {steps, batch_size, hidden_size}, of_output);
   check("saved_gates", in.saved_gates, in.in.gates.sym_sizes(),
         "[steps, batch_size, gates*hidden_size]");
-  check("saved_cells", in.saved_cells, {steps, cell.states - 1, batch_size, hidden_size},
-        "[steps, states-1, batch_size, hidden_size]", /*cells=*/true);
-  if (in.grad_output) {
-    check("grad_output", *in.grad_output, {steps, batch_size, hidden_size}, of_output);
-  }
-  if (in.grad_h_n) {
-    check("grad_h_n", *in.grad_h_n, {batch_size, hidden_size}, "[batch_size, hidden_size]");
-  }
-  if (in.grad_c_n) {
-    check("grad_c_n", *in.grad_c_n, {cell.states - 1, batch_size, hidden_size},
-          "[states-1, batch_size, hidden_size]", /*cells=*/true);
-  }
-  if (in.grad_saved_cells) {
-    check_all_steps(in.in);
-    check("grad_saved_cells", *in.grad_saved_cells, in.saved_cells.sym_sizes(),
-          "[steps, states-1, batch_size, hidden_size]", /*cells=*/true);
-  }
+  check("saved_cells", in.saved_cells, {steps, cell.states - 1, batch_size, hidden_size}, of_cells,
+        /*cells=*/true);
+  check("grad_output", in.grad_output, {steps, batch_size, hidden_size}, of_output);
+  check("grad_h_n", in.grad_h_n, {batch_size, hidden_size}, "[batch_size, hidden_size]");
+  check("grad_c_n", in.grad_c_n, {cell.states - 1, batch_size, hidden_size},
+        "[states-1, batch_size, hidden_size]", /*cells=*/true);
+  if (in.grad_saved_cells) check_all_steps(in.in);
+  check("grad_saved_cells", in.grad_saved_cells, in.saved_cells.sym_sizes(), of_cells,
+        /*cells=*/true);
   return cell;
 }
 

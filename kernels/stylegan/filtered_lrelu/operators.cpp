@@ -81,10 +81,7 @@ FlrSizes check_filtered_lrelu(const FlrInputs& in) {
   TORCH_CHECK(in.clamp.value_or(0) >= 0, kForward,
               "(): expected clamp to be None or at least 0, but got ", *in.clamp);
   if (in.b) {
-    const Argument x{kForward, "x", in.x}, b{kForward, "b", *in.b};
-    check_same_dtype(b, x);
-    check_same_device(b, x);
-    check_shape(b, {in.x.sym_size(1)}, "[channels]");
+    check_like({kForward, "b", *in.b}, {kForward, "x", in.x}, {in.x.sym_size(1)}, "[channels]");
   }
   return sizes;
 }

@@ -208,19 +208,15 @@ void check_operands(const char* function, const Tensor& input, const Tensor& wei
 void check(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
   check_operands(kForward, input, weight_ih);
   if (!bias) return;
-  const Argument bias_arg{kForward, "bias", *bias};
-  check_same_dtype(bias_arg, {kForward, "input", input});
-  check_same_device(bias_arg, {kForward, "input", input});
-  check_shape(bias_arg, {weight_ih.sym_size(0)}, "[gates*hidden_size]");
+  check_like({kForward, "bias", *bias}, {kForward, "input", input}, {weight_ih.sym_size(0)},
+             "[gates*hidden_size]");
 }
 
 void check_backward(const Tensor& grad_gates, const Tensor& input, const Tensor& weight_ih) {
   check_operands(kBackward, input, weight_ih);
-  const Argument grad_arg{kBackward, "grad_gates", grad_gates};
-  check_same_dtype(grad_arg, {kBackward, "input", input});
-  check_same_device(grad_arg, {kBackward, "input", input});
-  check_shape(grad_arg, {input.sym_size(0), input.sym_size(1), weight_ih.sym_size(0)},
-              "[steps, batch_size, gates*hidden_size]");
+  check_like({kBackward, "grad_gates", grad_gates}, {kBackward, "input", input},
+             {input.sym_size(0), input.sym_size(1), weight_ih.sym_size(0)},
+             "[steps, batch_size, gates*hidden_size]");
 }
 
 // Steps and rows as rows of a matrix.

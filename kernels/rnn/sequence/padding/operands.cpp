@@ -124,11 +124,7 @@ void check(const PadInputs& in) {
   check_rank(weight_hh, 2, "[gates*hidden_size, hidden_size]");
   const auto check = [&](const char* name, const Tensor& tensor, c10::SymIntArrayRef sizes,
                          const char* shape) {
-    if (!tensor.defined()) return;
-    const Argument arg{function, name, tensor};
-    check_same_dtype(arg, weight_hh);
-    check_same_device(arg, weight_hh);
-    check_shape(arg, sizes, shape);
+    if (tensor.defined()) check_like({function, name, tensor}, weight_hh, sizes, shape);
   };
   check_rank({function, "weight_ih", in.weight_ih}, 2, "[gates*hidden_size, input_size]");
   const SymInt hidden_size = in.weight_hh.sym_size(1), features = in.weight_ih.sym_size(1);
