@@ -19,8 +19,8 @@ Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const Opt
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
                                           const OptionalTensor& h_0, const SequenceInputs& in);
 
-// The gradient of the weights by Note [Small products of all steps] (small/kernels.h), or no tensor
-// where these do not take it.
+// The gradient of the weights by Note [Small products of all steps] (small/kernels.h), or no tensor where these do not
+// take it.
 // bias: if not null, its gradient comes along.
 Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output,
                             const OptionalTensor& h_0, const SequenceInputs& in, Tensor* bias);
