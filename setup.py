@@ -31,9 +31,8 @@ def prebuilt() -> dict:
     sys.path.insert(0, str(HERE))
     try:
         from lltm_jit import native
-        from lltm_jit.jit import detect
-        from lltm_jit.jit.loading.parallel import build_all
-        from lltm_jit.jit.loading.prebuilt import put
+        from lltm_jit.jit.loading.engine import build_all
+        from lltm_jit.jit.loading.packaged import put
         from lltm_jit.jit.store.cache import WHEEL_FOLDER
     except ImportError as error:
         raise SystemExit(
@@ -42,11 +41,10 @@ def prebuilt() -> dict:
 
     class Build(build_ext):
         def run(self) -> None:
-            tools = detect()
             place = Path(self.get_ext_fullpath(f"lltm_jit.{WHEEL_FOLDER}.any")).parent
-            build_all([native.extension(family) for family in native.families()])
+            build_all([native.spec(family) for family in native.families()])
             for family in native.families():
-                put(native.spec(family, tools), tools, place)
+                put(native.spec(family), place)
 
     # An extension without sources makes it a wheel for this platform.
     extension = Extension(f"lltm_jit.{WHEEL_FOLDER}", [])

@@ -6,18 +6,19 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, overload
 
 from lltm_jit import native
 from lltm_jit._version import __version__
 from lltm_jit.jit import BuildInfo, Toolchain, detect
+from lltm_jit.jit.loading import engine
 from lltm_jit.jit.loading import reload as jit_reload
 from lltm_jit.jit.loading import watch as jit_watch
-from lltm_jit.jit.loading.build_result import in_columns
-from lltm_jit.jit.loading.parallel import load_all
+from lltm_jit.jit.loading.build import in_columns
 from lltm_jit.jit.loading.reload import Reload
-from lltm_jit.jit.request.differences import differences
+from lltm_jit.jit.request.request import differences
 from lltm_jit.jit.request.spec import folders_below
 from lltm_jit.jit.user import settings
 
@@ -39,13 +40,12 @@ class PackageInfo(NamedTuple):
         """What is installed, in words; settings that are misspelt are among it."""
         tools = self.toolchain
         cuda = f"nvcc {tools.nvcc_version} of {tools.cuda_home} for {' '.join(tools.architectures)}"
-        gone = "not found; builds of it are loaded: " if tools.recorded else ""
         given = (f"{name}={value}" for name, value in self.settings.items())
         return [
             ("lltm_jit", self.lltm_jit_version),
             ("Python", self.python_version),
             ("torch", f"{tools.torch_version}, CUDA {tools.torch_cuda or 'none'}"),
-            ("compiler", f"{gone}{tools.cxx_version or 'not found'}"),
+            ("compiler", tools.cxx_version or "not found"),
             ("CUDA", f"no: {tools.cuda_missing}" if tools.cuda_missing else cuda),
             *(("setting", words) for words in (*given, *settings.unknown())),
         ]
@@ -99,10 +99,8 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
         jit_reload.reload_module(module)
         return module
     began = time.perf_counter()
-    toolchain = detect()
     before = native.builds()
-    specs = [native.spec(family, toolchain) for family in native.wanted()]
-    builds = tuple(load_all(specs, toolchain))
+    builds = tuple(engine.load_all([native.spec(family) for family in native.wanted()]))
     changed: dict[str, None] = {}
     for build in builds:
         old = before.get(build.info.name)
@@ -138,7 +136,7 @@ def watch(
                 train()
     """
     if module is not None:
-        folders = jit_reload.given(module).extension.directories
+        folders = partial(engine.folders, jit_reload.given(module).spec)
         return jit_watch.watch(folders, lambda: jit_reload.reload_module(module), then)
     return jit_watch.watch(lambda: folders_below(native.kernels_directory()), reload, then)
 
@@ -169,7 +167,7 @@ def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
         True
     """
     if module is not None:
-        return jit_reload.given(module).build.info
+        return jit_reload.given(module).info
     for family in native.AT_IMPORT:
         native.load(family)
     return info_with({name: build.info for name, build in native.builds().items()})

@@ -12,17 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from lltm_jit._library import OPERATORS
 from lltm_jit._placeholders import Placeholders
-from lltm_jit.jit import Build, BuildSpec, Toolchain, detect
-from lltm_jit.jit.loading import engine, importing, wheel_library
-from lltm_jit.jit.store import cache, contents
+from lltm_jit.jit import Build, Spec
+from lltm_jit.jit.loading import background, engine, importing
+from lltm_jit.jit.store import cache
 from lltm_jit.jit.user import settings
-
-if TYPE_CHECKING:
-    from lltm_jit.jit.loading.extension import Extension
 
 OWN = ("basic", "rnn")  # the families of the package's own names, which commands mean by default
 AT_IMPORT = ("rnn",)  # those of them that importing the package loads
@@ -64,18 +60,17 @@ def families() -> list[str]:
     return sorted(folder.name for folder in folders if (folder / "bindings.cpp").is_file())
 
 
-def spec(family: str, toolchain: Toolchain) -> BuildSpec:
-    """What a family's extension is built from: its files, and what they include of core/."""
+def spec(family: str) -> Spec:
+    """A family's extension: its files, and what they include of core/."""
     root = kernels_directory()
-    spec = BuildSpec.from_directory(family, root / family, toolchain, root)
-    return spec._replace(least_architecture=LEAST_ARCHITECTURE)
-
-
-def extension(family: str) -> Extension:
-    """A family's extension, whose library may come from the package's wheel."""
-    from lltm_jit.jit.loading.extension import Extension
-
-    return Extension(family, partial(spec, family), packaged=_PACKAGED)
+    return Spec(
+        family,
+        (str(root / family),),
+        ours=True,
+        around=str(root),
+        packaged=str(_PACKAGED),
+        least_architecture=LEAST_ARCHITECTURE,
+    )
 
 
 def start(*names: str) -> None:
@@ -87,36 +82,28 @@ def start(*names: str) -> None:
     """
     missing = []
     for family in names if settings.flag("LLTM_JIT_AT_IMPORT") else ():
-        toolchain = detect(family)
-        with contents.at_one_time():
-            wanted = spec(family, toolchain)
-            build = wheel_library.find(_PACKAGED, wanted, toolchain)
-            build = build or engine.find(wanted, toolchain)
-        if build is None and not _may_wait():
-            build = engine.load(wanted, toolchain)
+        wanted = spec(family)
+        build = engine.find(wanted) if _may_wait() else engine.load(wanted)
         if build is not None:
             use(build)
         else:
-            missing.append((wanted, toolchain))
-    if missing:
-        from lltm_jit.jit.request.checks import check  # a cached import does without it
-
-        for wanted, toolchain in missing:
-            check(wanted, toolchain)
-            _asked[wanted.name] = time.time()
+            missing.append(wanted)
+            _asked[family] = time.time()
     for family, operators in OPERATORS.items():
         if family not in _current and family not in _placeholders:
             _placeholders[family] = Placeholders(operators, partial(load, family))
     if missing:
-        from lltm_jit.jit.loading import child
-
-        child.start(missing)
+        background.start(missing)
 
 
 def load(family: str) -> Build:
-    """The current build of a family, which is loaded first if necessary."""
+    """The current build of a family, which is loaded first if necessary.
+
+    The first use after an import that built it in the background raises the error of that build;
+    the next one tries again.
+    """
     if family not in _current:
-        build = extension(family).load(asked=_asked.get(family))
+        build = engine.load(spec(family), asked=_asked.pop(family, None))
         with importing.thread_lock(_TURN):
             if family not in _current:
                 use(build)
@@ -145,8 +132,8 @@ def builds() -> dict[str, Build]:
 
 
 def wanted() -> list[str]:
-    """The families that an import loads, and those that were used or asked for since."""
-    return sorted({*AT_IMPORT, *_current, *_asked})
+    """The families that an import loads, and those that were used since."""
+    return sorted({*AT_IMPORT, *_current})
 
 
 def _may_wait() -> bool:

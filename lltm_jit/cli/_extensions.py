@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from lltm_jit import native
-from lltm_jit.jit import LltmJitError
-from lltm_jit.jit.loading.extension import Extension, extension, recorded
+from lltm_jit.jit import LltmJitError, Spec
+from lltm_jit.jit.request.spec import spec
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.store.cache import Record
 
@@ -39,13 +40,13 @@ def add_one(parser: argparse.ArgumentParser, usual: str, default: str | None = N
     parser.add_argument("name", nargs="?", metavar="NAME", default=default, help=about)
 
 
-def chosen(words: Sequence[str]) -> list[Extension]:
+def chosen(words: Sequence[str]) -> list[Spec]:
     """The extensions that words mean; by default the families of the package's own names."""
     found = [each for word in words or native.OWN for each in meant(word)]
     return list({(each.name, each.packaged): each for each in found}.values())
 
 
-def one(word: str) -> Extension:
+def one(word: str) -> Spec:
     """The extension that a word means."""
     found = meant(word)
     if len(found) > 1:
@@ -54,22 +55,22 @@ def one(word: str) -> Extension:
     return found[0]
 
 
-def meant(word: str) -> list[Extension]:
+def meant(word: str) -> list[Spec]:
     """What a word means: families, what was built of a path, or what was built under a name."""
     families = native.families()
     if word == ALL:
-        return [native.extension(family) for family in families]
+        return [native.spec(family) for family in families]
     if word in families:
-        return [native.extension(word)]
+        return [native.spec(word)]
     records = _records()
     path = Path(word).absolute()
     if path.exists():
         found = {each.name: each for each in _of_path(path, records)}
         return [found[word]] if word in found else list(found.values())
     for record in records:
-        if record.fingerprint["name"] == word:
-            return [recorded(record)]
-    names = sorted({record.fingerprint["name"] for record in records})
+        if record.name == word:
+            return [Spec.of_record(record.spec)]
+    names = sorted({record.name for record in records})
     built = f"those built in {cache.root()} are {', '.join(names)}"
     raise LltmJitError(
         f"{word!r} is neither a path, nor a family ({', '.join(families)}), nor the name of an "
@@ -78,42 +79,37 @@ def meant(word: str) -> list[Extension]:
     )
 
 
-def _of_path(path: Path, records: list[Record]) -> list[Extension]:
+def _of_path(path: Path, records: list[Record]) -> list[Spec]:
     for family in native.families():
         folder = native.kernels_directory() / family
         if folder in (path.resolve(), *path.resolve().parents):
-            return [native.extension(family)]
-    built: dict[str, Extension] = {}  # of several builds of a name the newest
+            return [native.spec(family)]
+    built: dict[str, Spec] = {}  # of several builds of a name the newest
     with cache.at_root(path):
         for record in _records():
-            built.setdefault(record.fingerprint["name"], recorded(record, path))
+            built.setdefault(record.name, Spec.of_record(record.spec)._replace(root=str(path)))
     if built:
         return list(built.values())
     for record in records:
-        given = [Path(place) for place in record.asked["paths"]]
+        given = [Path(place) for place in record.spec["paths"]]
         holds = any(path.is_relative_to(place) for place in given)
         if holds or all(place.is_relative_to(path) for place in given):
-            built.setdefault(record.fingerprint["name"], recorded(record))
+            built.setdefault(record.name, Spec.of_record(record.spec))
     name = re.sub(r"\W|^(?=\d)", "_", path.stem)
-    return list(built.values()) or [extension(name, path)]
+    return list(built.values()) or [spec(name, path)]
 
 
 def _records() -> list[Record]:
     """The builds of extensions whose sources are there, newest first."""
     return [
         record
-        for record in (*cache.records(), *cache.records(failed=True))
-        if record.asked and all(Path(source).exists() for source in _given(record))
+        for record in cache.records()
+        if not record.spec["ours"] and all(map(os.path.exists, record.spec["paths"]))
     ]
 
 
-def _given(record: Record) -> list[str]:
-    """The files and directories of an extension; sources given as text are always there."""
-    return [] if record.asked["texts"] else record.asked["paths"]
-
-
-def loader(extension: Extension) -> str:
+def loader(spec: Spec) -> str:
     """In words, what loads an extension."""
-    if extension.packaged is None:
+    if not spec.ours:
         return "lltm_jit.load"
-    return "an import" if extension.name in native.AT_IMPORT else "its first use"
+    return "an import" if spec.name in native.AT_IMPORT else "its first use"

@@ -1,19 +1,22 @@
 """The build engine: from C++ and CUDA sources to a loaded module, once for each content."""
 
-from .loading.build_result import Build, BuildInfo
+from collections.abc import Callable
+from typing import Any
+
+from .loading.build import Build, BuildInfo
 from .loading.engine import inspect, load
 from .machine.toolchain import Toolchain, detect
 from .request.flags import default_cflags, default_cuda_cflags
-from .request.spec import BuildSpec
+from .request.spec import Spec
 from .user.errors import BuildError, CacheError, LltmJitError, ToolchainError
 
 __all__ = [
     "Build",
     "BuildError",
     "BuildInfo",
-    "BuildSpec",
     "CacheError",
     "LltmJitError",
+    "Spec",
     "Toolchain",
     "ToolchainError",
     "default_cflags",
@@ -22,3 +25,7 @@ __all__ = [
     "inspect",
     "load",
 ]
+
+# The kernels that C++ may request as variants, by name, each with what gives its Variant. The
+# module ``variants`` asks when one is requested; most programs request none.
+kernels: dict[str, Callable[[], Any]] = {}

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .loading.extension import absolute
 from .loading.reload import Reload, reload_module
 from .request.functions import functions_of
-from .request.spec import CELL
+from .request.spec import CELL, absolute
 from .torch_inline import load_listings
 
 if TYPE_CHECKING:

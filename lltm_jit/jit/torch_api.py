@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from .loading.build_result import BuildInfo
-from .loading.extension import Flags, OfBuild, OfLoad, Paths, extension, refuse_sycl
-from .loading.parallel import build_all
+from .loading import engine
+from .loading.build import BuildInfo
 from .loading.reload import load_and_give
-from .store import publish
-from .torch_inline import load_inline
+from .request.spec import refuse_sycl, spec
+from .store import cache
+from .torch_inline import Flags, OfLoad, load_inline
 
-__all__ = ["build", "extension", "load", "load_inline"]
+__all__ = ["build", "load", "load_inline"]
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -104,12 +107,11 @@ def load(  # type: ignore[misc]  # it takes no more flags by place than torch's
     refuse_sycl(extra_sycl_cflags, with_sycl)
     lists = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
     kind = (with_cuda, is_python_module, is_standalone)
-    made = extension(name, sources, *lists, build_directory, *kind)
-    return load_and_give(made, verbose, is_standalone)
+    return load_and_give(spec(name, sources, *lists, build_directory, *kind), verbose)
 
 
 @overload
-def build(name: str, sources: Paths, **named: Unpack[OfBuild]) -> BuildInfo: ...
+def build(name: str, sources: Paths, **named: Any) -> BuildInfo: ...
 @overload
 def build(
     name: Sequence[Mapping[str, Any]], *, force: bool = False, verbose: bool = False
@@ -151,9 +153,9 @@ def build(
     """
     one = isinstance(name, str)
     asked = [{"name": name, "sources": sources, **arguments}] if isinstance(name, str) else name
-    extensions = [extension(**each) for each in asked]
-    infos = build_all(extensions, force=force, verbose=verbose or None)
-    for each, info in zip(extensions, infos, strict=True):
+    specs = [spec(**each) for each in asked]
+    infos = engine.build_all(specs, force=force, verbose=verbose or None)
+    for each, info in zip(specs, infos, strict=True):
         if each.root:
-            publish.put(info.library, each.root)
+            cache.put(info.library, Path(each.root))
     return infos[0] if one else infos

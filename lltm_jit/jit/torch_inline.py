@@ -8,17 +8,42 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
-from .loading.extension import Flags, OfInline, extension, refuse_sycl
 from .loading.reload import load_and_give
 from .request import inline
-from .request.spec import BINDINGS
-from .store import cache, publish
+from .request.spec import BINDINGS, refuse_sycl, spec
 from .user.errors import BuildError
+
+Flags = Sequence[str] | None
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class OfLoad(TypedDict, total=False):
+    """The arguments of ``load`` that type checkers are told about."""
+
+    extra_cflags: Flags
+    extra_cuda_cflags: Flags
+    extra_ldflags: Flags
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None
+    build_directory: str | os.PathLike[str] | None
+    with_cuda: bool | None
+    verbose: bool
+    extra_sycl_cflags: Flags
+    with_sycl: bool | None
+    keep_intermediates: bool
+
+
+class OfInline(OfLoad, total=False):
+    """Those of ``load_inline``."""
+
+    sycl_sources: str | Sequence[str] | None
+    functions: str | Sequence[str] | Mapping[str, str] | None
+    with_pytorch_error_handling: bool
+    no_implicit_headers: bool
+    use_pch: bool
 
 
 @overload
@@ -100,7 +125,7 @@ def load_inline(
     how = (build_directory, verbose, is_python_module, with_pytorch_error_handling)
     lists: dict[str, Any] = {"extra_cflags": extra_cflags, "extra_cuda_cflags": extra_cuda_cflags}
     lists |= {"extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}
-    more: dict[str, Any] = {**lists, "with_cuda": with_cuda, "use_pch": use_pch}
+    more: dict[str, Any] = {**lists, "with_cuda": with_cuda, "wait_for_header": use_pch}
     return load_listings(name, cpp, cuda, functions, *how, no_implicit_headers, **more)
 
 
@@ -117,8 +142,6 @@ def load_listings(
     **arguments: Any,
 ) -> ModuleType | str:
     """``load_inline`` for strings that have names, by which errors call them."""
-    with cache.at_root(build_directory):
-        directory = cache.builds_directory() / publish.INLINE / name
     if build_directory:  # where torch puts the sources, so that they find what lies there
         beside = f"-iquote{Path(build_directory).absolute()}"
         for kind, flags in (("cflags", [beside]), ("cuda_cflags", ["-Xcompiler", beside])):
@@ -129,24 +152,22 @@ def load_listings(
     bindings = inline.bindings(functions, with_pytorch_error_handling, sources)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
-    texts = {
-        str(directory / file): inline.unit(file, listings, no_implicit_headers)
-        for file, listings in files.items()
-    }
+    texts = tuple(
+        (file, inline.unit(file, listings, no_implicit_headers)) for file, listings in files.items()
+    )
     if is_python_module and functions is None and not re.search(inline.DEFINES, "\n".join(sources)):
         raise BuildError(
             f"error: the sources of {name} define no Python module\n"
             "   = name the functions to bind in functions=[...], or write "
             "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or pass is_python_module=False"
         )
-
-    made = extension(
+    made = spec(
         name,
-        list(texts),
+        (),
         build_directory=build_directory,
         is_python_module=is_python_module,
         texts=texts,
-        listings=[*bound, *cuda],
+        listings=(*bound, *cuda),
         **arguments,
     )
     return load_and_give(made, verbose)

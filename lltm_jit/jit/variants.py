@@ -20,12 +20,10 @@ from typing import TypeAlias
 
 import torch
 
-from .declarations import kernels
+from . import kernels
 from .loading import engine
-from .loading.build_result import Build
-from .machine.toolchain import Toolchain, detect
-from .request.flags import default_cflags, default_cuda_cflags, default_ldflags
-from .request.spec import CONSTANTS, CUDA_SUFFIXES, BuildSpec
+from .loading.build import Build
+from .request.spec import CONSTANTS, CUDA_SUFFIXES, Spec, absolute
 from .user.errors import BuildError, LltmJitError, ToolchainError
 from .user.progress import Reporter
 
@@ -78,27 +76,18 @@ class Variant:
         values = ", ".join(f"{name} {value}" for name, value in self.constants)
         return self.label or values or self.source.name
 
-    def spec(self, toolchain: Toolchain) -> BuildSpec:
+    def spec(self) -> Spec:
         """What the variant is built from."""
-        with_cuda = self.source.suffix in CUDA_SUFFIXES
-        places = tuple(path.absolute() for path in self.include_paths or [self.source.parent])
-        behind = ("-include", CONSTANTS)  # in the build's directory, where ninja runs
-        alone = ("-fatbin",) if self.device_code else ()
-        spec = BuildSpec(
-            name=self.name,
-            sources=(self.source.absolute(),),
-            include_paths=places,
-            cflags=(*default_cflags(toolchain, with_cuda=False), *behind),
-            cuda_cflags=(*default_cuda_cflags(), *behind, *alone) if with_cuda else (),
-            ldflags=default_ldflags(toolchain),
-            device_code=self.device_code,
-            with_cuda=with_cuda,
-            architectures=toolchain.architectures if with_cuda else (),
-            base=places[0].parent,
+        spec = Spec(
+            self.name,
+            absolute([self.source]),
+            include_paths=absolute(self.include_paths or [self.source.parent]),
             python_module=False,
+            ours=True,
             variant=self.words,
             # In a fixed order; of two with the same name, the later one.
             constants=tuple(sorted(dict(self.constants).items())),
+            device_code=self.device_code,
             note=self.note,
         )
         return spec._replace(listings=((CONSTANTS, spec.macros),))
@@ -169,22 +158,19 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
     found: dict[Variant, Build] = {}
     missing: dict[Variant, Callable[..., Build]] = {}
     for variant in dict.fromkeys(variants):
-        toolchain = detect(variant.name)
-        spec = variant.spec(toolchain)
-        build = engine.loaded(spec, toolchain)
+        spec = variant.spec()
+        build = engine.loaded(spec)
         if build is not None:
             found[variant] = build
             continue
-        if spec.with_cuda:
+        if variant.source.suffix in CUDA_SUFFIXES:
             _refuse_in_capture(variant)
-        missing[variant] = partial(engine.load, spec, toolchain)
+        missing[variant] = partial(engine.load, spec)
     if missing:
-        from .loading.parallel import at_once  # which an import does without
-
         labels = [variant.name if len(missing) > 1 else "" for variant in missing]
         loads = zip(missing.values(), labels, strict=True)
         calls = [partial(load, reporter=Reporter(label=label)) for load, label in loads]
-        found |= zip(missing, at_once(calls), strict=True)
+        found |= zip(missing, engine.at_once(calls), strict=True)
     if torch.cuda.is_initialized():  # else this may be a machine without a GPU
         for build in found.values():
             if build.spec.device_code:  # later its file may be gone, or a graph be captured

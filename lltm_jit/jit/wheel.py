@@ -14,9 +14,9 @@ from typing import Any
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
-from .loading import prebuilt
+from .loading import packaged
 from .loading.reload import given_modules
-from .machine.toolchain import detect
+from .request.request import Request
 from .store.cache import WHEEL_FOLDER
 from .user.errors import BuildError
 
@@ -51,20 +51,18 @@ def arguments(package: str) -> dict[str, Any]:
     }
 
 
-def _put(package: str, build: Path) -> None:
+def _put(package: str, build_folder: Path) -> None:
     """Import a package, and copy the libraries that it loads to its folder in the wheel."""
     module = import_module(package)
     assert module.__file__ is not None
     folder = Path(module.__file__).resolve().parent
-    toolchain = detect()
     found = False
-    for _, (_, extension) in given_modules():
-        spec = extension.spec(toolchain)
-        if not spec.base.resolve().is_relative_to(folder):
+    for _, build in given_modules():
+        base = Path(Request(build.spec).base or "/").resolve()
+        if not base.is_relative_to(folder):
             continue
-        inside = spec.base.resolve().relative_to(folder)
-        place = build.joinpath(*package.split("."), inside, WHEEL_FOLDER)
-        prebuilt.put(spec, toolchain, place)
+        place = build_folder.joinpath(*package.split("."), base.relative_to(folder), WHEEL_FOLDER)
+        packaged.put(build.spec, place)
         found = True
     if not found:
         raise BuildError(f"importing {package} loads no extension with sources in {folder}")

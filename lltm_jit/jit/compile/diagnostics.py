@@ -13,9 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..request.spec import BINDINGS, CELL, BuildSpec
-from ..store import manifest
+from ..request.request import Request as BuildSpec
+from ..request.spec import BINDINGS, CELL
 from ..user.causes import cure_of
+from ..user.errors import BuildError
 from ..user.progress import STEP, compiled_file, many
 
 # gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down.
@@ -140,8 +141,7 @@ def _at_users_line(error: Diagnostic, lines: list[str], number: int, spec: Build
 
 
 def _is_own(file: str, spec: BuildSpec) -> bool:
-    known = (*spec.sources, *spec.headers)
-    return file in dict(spec.listings) or Path(file) in known or manifest.is_own(file)
+    return file in dict(spec.spec.listings) or spec.is_own(file)
 
 
 def _character(lines: list[str], number: int, column: int) -> int:
@@ -161,7 +161,7 @@ def _nvcc_caret(following: list[str]) -> int:
     return 0
 
 
-def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -> str:
+def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -> BuildError:
     """The message of a failed build: the first error with its line, the fix, the log's path."""
     found, warned = parse(log, spec)
     first = found[0] if found else Diagnostic(_last_words(log, status))
@@ -176,8 +176,8 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     counts += [many(len(warned), "warning")] if warned else []
     more = f" ({', '.join(counts)})" if counts else ""
     # This line has torch's words, which programs look for.
-    lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
-    return _demangled("\n".join(lines))
+    lines.append(f"   = Error building extension '{spec.spec.name}'{more}; full log: {log_path}")
+    return BuildError(_demangled("\n".join(lines)))
 
 
 def warnings(log: str, spec: BuildSpec) -> list[str]:
@@ -187,15 +187,15 @@ def warnings(log: str, spec: BuildSpec) -> list[str]:
     told = ["\n".join([f"warning: {each.text}", *_excerpt(each, spec)]) for each in own[:_SHOWN]]
     if own[_SHOWN:]:
         more = many(len(own[_SHOWN:]), "more warning")
-        told.append(f"and {more}: `python -m lltm_jit log {spec.name}`")
+        told.append(f"and {more}: `python -m lltm_jit log {spec.spec.name}`")
     return told
 
 
 def blamed(log: str, spec: BuildSpec) -> list[str]:
     """The user's files that the errors name."""
     named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", log))
-    named -= {str(path) for path, _ in spec.texts}
-    return [path for path in named if manifest.is_own(path) and os.path.isfile(path)]
+    named -= {*map(spec.path_of, dict(spec.spec.texts))}
+    return [path for path in named if spec.is_own(path) and os.path.isfile(path)]
 
 
 def _last_words(log: str, status: int) -> str:
@@ -221,7 +221,7 @@ def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:
     if not diagnostic.line:
         return [f"  --> {name}"]
     if diagnostic.file == CELL:  # in the words by which notebooks link to a cell
-        place = f"{spec.asked['cell']}, line {diagnostic.line}"
+        place = f"{spec.spec.cell}, line {diagnostic.line}"
     else:
         place = f"{name}:{diagnostic.line}"
     source = _source_line(diagnostic, spec)
@@ -258,7 +258,7 @@ def _shown_name(file: str) -> str:
 
 
 def _source_line(diagnostic: Diagnostic, spec: BuildSpec) -> str | None:
-    text = dict(spec.listings).get(diagnostic.file)
+    text = dict(spec.spec.listings).get(diagnostic.file)
     try:
         if text is None:
             text = Path(diagnostic.file).read_text("utf-8", errors="replace")

@@ -1,9 +1,11 @@
 """Makes a precompiled header: started by file path, with the standard library alone.
 
-It reads one line of JSON from standard input, and goes on in a child that nobody waits for: the
-header is for later builds, and is finished even if the program that asked has ended.
+It reads one JSON object from standard input, takes the lock of those that make headers, and goes on
+in a child that nobody waits for: the header is for later builds, and is finished even if the
+program that asked has ended.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -18,18 +20,27 @@ BESIDE = "#pragma GCC system_header\n#include_next <torch/extension.h>\n"
 
 
 def main() -> int:
-    request = json.loads(sys.stdin.buffer.readline())
+    request = json.load(sys.stdin)
+    lock = os.open(request["lock"], os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return 0  # somebody makes one
     if os.fork():
         return 0
     os.setsid()
     signal.signal(signal.SIGTERM, _exit_once)
     os.nice(request["nice"])
+    os.umask(0o022)
+    record = os.path.join(request["directory"], "header.json")
+    if os.path.exists(record):
+        return 0
+    shutil.rmtree(request["directory"], ignore_errors=True)
     try:
-        return make(request)
-    except (OSError, SystemExit):
-        return 1  # a full disk, or told to end: what was started is ended, and nothing is left
-    finally:
+        make(request, record)
+    except (OSError, SystemExit):  # a full disk, or told to end: what was started is ended
         shutil.rmtree(request["directory"], ignore_errors=True)
+    return 0
 
 
 def _exit_once(number: int, frame: object) -> None:
@@ -37,15 +48,14 @@ def _exit_once(number: int, frame: object) -> None:
     sys.exit(1)
 
 
-def make(request: dict) -> int:
-    """Compile ``torch/extension.h`` in a directory, and move it into place.
-
-    If the compiler fails, that is recorded there: it would fail again.
+def make(request: dict, record: str) -> None:
+    """Compile ``torch/extension.h`` in a directory; the record, which is written last, makes it
+    valid. If the compiler fails, that is recorded: it would fail again.
     """
     directory = request["directory"]
     folder = os.path.join(directory, "torch")
     stub, depfile = os.path.join(directory, "stub.h"), os.path.join(directory, "stub.d")
-    os.mkdir(folder)
+    os.makedirs(folder)
     with open(stub, "w") as file:
         file.write("#include <torch/extension.h>\n")
     target = os.path.join(folder, "extension.h.gch")
@@ -53,36 +63,29 @@ def make(request: dict) -> int:
     done = subprocess.run(
         [*request["command"], *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    files: list = []
+    read: list = []
     if done.returncode == 0:
         with open(depfile, errors="surrogateescape") as file:
             words = re.findall(r"(?:\\.|[^\s\\])+", file.read().replace("\\\n", " "))
-        files = [re.sub(r"\\(.)", r"\1", word) for word in words[1:]]
-        files = [path for path in files if path != stub]
-        os.remove(depfile)
-        os.remove(stub)  # or a source could include it
+        read = [re.sub(r"\\(.)", r"\1", word) for word in words[1:]]
         with open(os.path.join(folder, "extension.h"), "w") as file:
             file.write(BESIDE)
     else:
         shutil.rmtree(folder)
-    record = {
-        "failed": done.stdout.decode(errors="replace")[-4000:] if done.returncode else "",
-        "asked": sorted({name for path in files for name in _asked_for(path)}),
-        "files": {path: identity(path) for path in files},
-    }
-    with open(os.path.join(directory, "header.json"), "w") as file:
-        json.dump(record, file)
-    for path in (directory, folder):
+    for path in (stub, depfile):
         if os.path.exists(path):
-            os.chmod(path, request["mode"])
-    os.rename(directory, request["header"])
-    return 0
-
-
-def _asked_for(path: str) -> list:
-    """What a header would include if it existed."""
-    with open(path, errors="replace") as file:
-        return re.findall(r"__has_include(?:_next)?\s*\(\s*[<\"]([^>\"\n]+)", file.read())
+            os.remove(path)  # or a source could include it
+    told = {
+        "failed": done.stdout.decode(errors="replace")[-4000:] if done.returncode else "",
+        "files": {path: identity(path) for path in read if path != stub},
+    }
+    for path in filter(os.path.exists, (directory, folder)):
+        os.chmod(path, request["mode"])
+    with open(f"{record}.partial", "w") as file:
+        json.dump(told, file)
+        file.flush()
+        os.fsync(file.fileno())  # an empty record would be neither valid nor made again
+    os.rename(f"{record}.partial", record)
 
 
 def identity(path: str) -> list:
@@ -91,8 +94,10 @@ def identity(path: str) -> list:
         status = os.stat(path)
     except OSError:
         return []
-    return [status.st_ino, status.st_size, status.st_mtime_ns]
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)

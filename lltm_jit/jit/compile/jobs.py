@@ -1,23 +1,14 @@
-"""How many compilers may run at a time, over all builds of this process.
-
-They share a jobserver like that of make: a pipe with a token for each compiler that may run. ninja
-supports this from version 1.13 on; with an older one, or where it may not open the pipe in /proc,
-the builds of a process take turns.
-"""
+"""How many compilers may run at a time, over all builds of this process."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 
-from ..machine.tools import output_of
 from ..user import cancel, settings
 from ..user.progress import many
 
@@ -26,14 +17,7 @@ _MEMORY_FILES = (  # of a cgroup: the limit, and what is used
     ("memory.max", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-_OLDEST_NINJA = (1, 13)
-_OPEN_FILES = "/proc/{}/fd"
-_TOKEN = b"+"
-_UNLIMITED = 4096  # jobs, whose tokens fit into a pipe
-
-_lock = threading.Lock()
-_turn = threading.Lock()
-_server: _Jobserver | None = None
+_UNLIMITED = 4096  # jobs
 
 
 def job_count(with_cuda: bool) -> int:
@@ -123,104 +107,47 @@ def _read(path: Path) -> str:
         return ""
 
 
-class _Jobserver:
-    """A pipe full of tokens, which exists as long as a build uses it."""
+class _Pool:
+    """The compilers that the builds of this process may run, as long as there are builds."""
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-        self.users = 0
-        self._tokens, self._back = os.pipe()
-        os.set_blocking(self._tokens, False)
-        # ninja opens it there, and nothing is left of it when this process is killed.
-        self.path = f"{_OPEN_FILES.format(os.getpid())}/{self._tokens}"
-        self.give(jobs)
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.builds = self.taken = 0
 
-    def give(self, tokens: int = 1) -> None:
-        """Put tokens into the pipe."""
-        os.write(self._back, _TOKEN * tokens)
 
-    def take(self) -> None:
-        """Wait for a token; each ninja may run one compiler without one."""
-        while True:
-            cancel.check()
-            with suppress(BlockingIOError):
-                os.read(self._tokens, 1)
-                return
-            time.sleep(0.05)
-
-    def close(self) -> None:
-        os.close(self._tokens)
-        os.close(self._back)
+_pool = _Pool()
 
 
 @contextmanager
-def compilers(ninja: Path, jobs: int) -> Iterator[dict[str, str]]:
-    """Take part in the pool, which has ``jobs`` compilers if this build is the first in it.
-
-    Yields the variables for ninja. Without a jobserver that is ``MAX_JOBS``, which torch passes to
-    ninja as ``-j``; with ``-j``, ninja would ignore a jobserver.
-    """
-    if not _takes_part(str(ninja)):
-        while not _turn.acquire(timeout=0.05):
-            cancel.check()
-        try:
-            yield {"MAX_JOBS": str(jobs)}
-        finally:
-            _turn.release()
-        return
-    server = _enter(jobs)
+def compilers(jobs: int, wanted: int) -> Iterator[int]:
+    """Take as many of the pool's ``jobs`` compilers as are wanted and free, at least one."""
+    pool, mine = _pool, 0
+    with pool.changed:
+        pool.builds += 1
     try:
-        server.take()
-        try:
-            yield {"MAKEFLAGS": f" -j{server.jobs} --jobserver-auth=fifo:{server.path}"}
-        finally:
-            server.give()
+        with pool.changed:
+            while pool.taken >= jobs:
+                cancel.check()
+                pool.changed.wait(0.05)
+            mine = max(1, min(wanted, jobs - pool.taken))
+            pool.taken += mine
+        yield mine
     finally:
-        _leave(server)
+        with pool.changed:
+            pool.builds -= 1
+            pool.taken -= mine
+            pool.changed.notify_all()
 
 
 def is_shared() -> bool:
     """Whether several builds of this process are under way."""
-    with _lock:
-        return _server is not None and _server.users > 1
-
-
-def _enter(jobs: int) -> _Jobserver:
-    global _server
-    with _lock:
-        if _server is None:
-            _server = _Jobserver(jobs)
-        _server.users += 1
-        return _server
-
-
-def _leave(server: _Jobserver) -> None:
-    """The last build closes the pipe, so that tokens held by a killed ninja are not lost."""
-    global _server
-    with _lock:
-        server.users -= 1
-        if server.users == 0:
-            server.close()
-            if server is _server:
-                _server = None
-
-
-@cache
-def _takes_part(ninja: str) -> bool:
-    trial = _Jobserver(1)
-    try:
-        # By another process: it may not, where this one gave up root's rights or has capabilities.
-        said = output_of(f": >>{trial.path} && {shlex.quote(ninja)} --version")
-    finally:
-        trial.close()
-    version = re.match(r"(\d+)\.(\d+)", said)
-    return version is not None and (int(version[1]), int(version[2])) >= _OLDEST_NINJA
+    return _pool.builds > 1
 
 
 def _forget() -> None:
     """A forked child has neither the builds nor their pool."""
-    global _server, _lock, _turn
-    _server, _lock, _turn = None, threading.Lock(), threading.Lock()
+    global _pool
+    _pool = _Pool()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -1,28 +1,30 @@
 """The only path from a spec to a loaded module, for import, reload and the user's own sources.
 
-spec + toolchain -> key of the request
+spec + tools -> request, with its key
 already loaded in this process              the same module again
 <key>/ok.json there, valid and current      import; no process, only its last use is written
-else lock, look again, seed, compile in a worker, publish, import
+else lock, look again, compile, publish, import
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..machine.toolchain import Toolchain, detect
-from ..request.fingerprint import Fingerprint, Request
-from ..request.spec import BuildSpec
-from ..store import cache, manifest
+from ..request.request import Request
+from ..request.spec import Spec, folders_below
+from ..store import cache
 from ..store.cache import DamagedBuild, Record
-from ..store.manifest import Manifest
+from ..store.files import Stamps
 from ..user import settings
 from ..user.errors import BuildError, SourceEdited, ToolchainError
-from . import importing
-from .build_result import Build, BuildInfo, info_of
+from . import background, importing
+from .build import Build, BuildInfo, info_of, own_files
 
 if TYPE_CHECKING:
     from ..user.progress import Reporter
@@ -30,12 +32,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ATTEMPTS = 5  # builds that start over because a source was edited meanwhile
+_POLL = 0.1  # seconds until a caller of several builds notices that it is not wanted any more
 _loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor unloaded
 
 
 def load(
-    spec: BuildSpec,
-    toolchain: Toolchain | None = None,
+    spec: Spec,
     *,
     verbose: bool | None = None,
     reporter: Reporter | None = None,
@@ -43,9 +45,8 @@ def load(
 ) -> Build:
     """Load the extension that a spec describes, and build it first if necessary.
 
-    By default it is built with what this machine has, and steps are printed as LLTM_JIT_VERBOSE
-    says. ``asked`` is the time of the request: a build that has failed since is not made again. The
-    same content gives the same module again.
+    Steps are printed as LLTM_JIT_VERBOSE says, by default. ``asked`` is the time of the request: a
+    build that has failed since is not made again. The same content gives the same module again.
 
     Raises:
         BuildError: the sources do not compile, link or import; the text is the first error.
@@ -55,122 +56,104 @@ def load(
     reporter = reporter or _reporter(verbose)
 
     def use(request: Request, asked: float) -> Build:
-        if build := _loaded_build(request):
+        if build := _find_loaded(request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
-        importing.check(spec, _known_headers(spec))
-        build = _load_record(request, *_obtain(request, asked, reporter))
-        reporter.detail(_done(build))
+        if packaged := _packaged(request, reporter):
+            return packaged
+        importing.check(request, _known_headers(request))
+        build = _import(request, *_obtain(request, asked, reporter))
+        reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
         return build
 
-    return _with_request(spec, toolchain, reporter, use, asked)
+    return _with_request(spec, reporter, use, asked)
 
 
-def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+def find(spec: Spec) -> Build | None:
     """Load the extension if it is built; None if it would have to be built first."""
-    cache.check_private()
-    request = Request.of(spec, toolchain)
-    with importing.thread_lock(request.key):
-        if build := _loaded_build(request):
-            return build
-        record = _find(request, lambda text: _reporter().say(text))
-        if record is None:
-            return None
-        build = _load_record(request, record, cached=True)
-        if settings.flag("LLTM_JIT_VERBOSE"):
-            _reporter().detail(_done(build))
-        return build
+    with cache.at_root(spec.root):
+        cache.check_private()
+        request, reporter = Request(spec), _reporter()
+        with importing.thread_lock(request.key):
+            found = _find_loaded(request) or _packaged(request, reporter)
+            if found is None and (record := _find(request, reporter.say)):
+                found = _import(request, record, cached=True)
+            if found:
+                reporter.detail(f"loaded {found.info.library}")
+            return found
 
 
-def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+def loaded(spec: Spec) -> Build | None:
     """The build of a spec that this process has, if any."""
-    return _loaded_build(Request.of(spec, toolchain))
+    return _find_loaded(Request(spec))
 
 
-def _loaded_build(request: Request) -> Build | None:
+def _find_loaded(request: Request) -> Build | None:
     for key, build in list(_loaded.items()):  # other threads load, too
-        if not key.startswith(request.key[: cache.REQUEST]):
-            continue
-        stamps = manifest.Stamps(build.info.directory)
-        if request.is_of(build.request, build.manifest, build.spec.places, stamps):
-            stamps.save()
-            return build
+        if key.startswith(request.key):
+            stamps = Stamps(build.info.directory)
+            if request.matches(build.record, stamps):
+                stamps.save()
+                return build
     return None
 
 
-def _known_headers(spec: BuildSpec) -> list[Path]:
+def _known_headers(request: Request) -> list[Path]:
     """What the sources included when this process last loaded a build of them."""
     return [
-        header
+        path
         for build in list(_loaded.values())
-        if build.info.name == spec.name and not set(spec.sources).isdisjoint(build.spec.sources)
-        for header in manifest.own_files(build.manifest, build.spec.base)
+        if build.record.name == request.spec.name and {*request.sources} & {*build.request.sources}
+        for path in own_files(request, build.record)
     ]
 
 
-def _load_record(request: Request, record: Record, cached: bool) -> Build:
+def _import(request: Request, record: Record, cached: bool, directory: Path | None = None) -> Build:
+    """Load a library that is known to be valid; a later load of its content returns it again."""
     if record.key not in _loaded:
-        info = info_of(record, request.spec, cached=cached)
-        return adopt(request.spec, record.fingerprint, record.manifest, info, record.registers)
+        info = info_of(record, request, cached=cached, directory=directory)
+        module = importing.import_library(request, record, info.library)
+        _loaded[record.key] = Build(module, record, request, info)
     return _loaded[record.key]
 
 
-def _done(build: Build) -> str:
-    return f"{'made' if build.spec.standalone else 'loaded'} {build.info.library}"
-
-
-def build(
-    spec: BuildSpec,
-    toolchain: Toolchain | None = None,
-    *,
-    force: bool = False,
-    reporter: Reporter | None = None,
-) -> BuildInfo:
+def build(spec: Spec, *, force: bool = False, reporter: Reporter | None = None) -> BuildInfo:
     """Build an extension without importing it; with ``force`` every file, even if it is cached."""
     reporter = reporter or _reporter()
 
     def make(request: Request, asked: float) -> BuildInfo:
         record, cached = _obtain(request, asked, reporter, force=force)
-        return info_of(record, spec, cached=cached)
+        return info_of(record, request, cached=cached)
 
-    return _with_request(spec, toolchain, reporter, make)
-
-
-def adopt(
-    spec: BuildSpec,
-    asked: Fingerprint,
-    made_of: Manifest,
-    info: BuildInfo,
-    registers: Iterable[str] = (),
-) -> Build:
-    """Load a library that is known to be valid, even one from outside the cache.
-
-    A later :func:`load` of the same content returns it again.
-    """
-    module = importing.import_library(spec, info.key, info.library, registers)
-    _loaded[info.key] = Build(module, info, spec, asked, made_of)
-    return _loaded[info.key]
+    return _with_request(spec, reporter, make)
 
 
-def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
-    """What the cache has for a spec, or None. Builds and imports nothing."""
-    record = _find(Request.of(spec, toolchain), lambda text: None, to_load=False)
-    return info_of(record, spec, cached=True) if record else None
+def inspect(spec: Spec) -> BuildInfo | None:
+    """What :func:`load` would find; None if it would compile. Builds and imports nothing."""
+    with cache.at_root(spec.root):
+        request = Request(spec)
+        if found := _in_package(request):
+            return info_of(*found[:1], request, cached=True, directory=found[1])
+        record = _find(request, lambda text: None, to_load=False)
+        return info_of(record, request, cached=True) if record else None
 
 
-def known_files(spec: BuildSpec, toolchain: Toolchain) -> list[Path]:
-    """The user's files that a spec is built from, with the headers of the build used last."""
-    if build := loaded(spec, toolchain):
-        return [*build.files, *spec.headers]
-    places, earlier = spec.places, cache.named(spec.name)
-    last = next((each for each in earlier if each.places[: len(places)] == places), None)
-    found = manifest.own_files(last.manifest, spec.base) if last else []
-    return [*spec.sources, *spec.headers, *found]
+def folders(spec: Spec) -> list[str]:
+    """The directories of the files that a build is made from, and all in a directory of sources."""
+    with cache.at_root(spec.root):
+        request = Request(spec)
+        last = next(cache.records(spec.name), None)
+        paths = map(Path, (*map(request.path_of, request.sources), *request.beside))
+        found = {str(path.parent) for path in paths if not spec.texts}
+        if last is not None and last.content.get("folder") == request.content.get("folder"):
+            found |= {str(path.parent) for path in own_files(request, last)}
+    for path in filter(Path.is_dir, map(Path, spec.paths)):
+        found.update(folders_below(path))
+    return sorted(found)
 
 
 def _with_request(
-    spec: BuildSpec,
-    toolchain: Toolchain | None,
+    spec: Spec,
     reporter: Reporter,
     action: Callable[[Request, float], T],
     asked: float | None = None,
@@ -180,26 +163,26 @@ def _with_request(
     The action also gets the time of the request. If a source is edited during the build, the action
     is run again.
     """
-    tools = toolchain or detect(spec.name)
-    named: tuple[str, ...] = ()
-    cache.check_private()
-    reporter.detail(f"builds are kept in {cache.root()}")
-    for _ in range(_ATTEMPTS):
-        began = time.time() if asked is None else asked
-        request = Request.of(spec, tools)
-        try:
-            with importing.thread_lock(request.key):
-                return action(request, began)
-        except KeyboardInterrupt as interrupt:
-            told = f"KeyboardInterrupt: {spec.title} is not built; what it compiled so far is kept"
-            interrupt._render_traceback_ = told.splitlines  # type: ignore[attr-defined]  # in IPython
-            raise
-        except SourceEdited as error:
-            named = error.args
-            reporter.say("a source changed during the build; building again")
-    which = f", the last time {', '.join(named)}" if named else ""
+    with cache.at_root(spec.root):
+        cache.check_private()
+        reporter.detail(f"builds are kept in {cache.root()}")
+        named = ""
+        for _ in range(_ATTEMPTS):
+            began = time.time() if asked is None else asked
+            request = Request(spec)
+            try:
+                with importing.thread_lock(request.key):
+                    return action(request, began)
+            except KeyboardInterrupt as interrupt:
+                told = f"{spec.title} is not built; what it compiled so far is kept"
+                told = f"KeyboardInterrupt: {told}"
+                interrupt._render_traceback_ = told.splitlines  # type: ignore[attr-defined]  # in IPython
+                raise
+            except SourceEdited as error:
+                named = f" ({', '.join(error.args)})" if error.args else ""
+                reporter.say(f"a source changed during the build{named}; building again")
     raise BuildError(
-        f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds{which}"
+        f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds{named}"
     )
 
 
@@ -218,16 +201,20 @@ def _obtain(
         )
     from ..compile import builder
     from ..store import lock
-    from . import child
+    from ..user.progress import Follower
 
-    with lock.build_lock(request.key, reporter):
-        if not force:
-            # The first look reported damaged builds.
-            record = _find(request, reporter.detail)
-            if record is not None:
-                return record, True
-            lock.raise_failure_of_others(request.key, asked)
-        with child.stands_back():
+    background.stand_back(request.spec)
+    builder.check(request)
+    with Follower(reporter, request.work / cache.LOG) as follower:
+        held = lock.held(request.place, reporter.say, follower.look)
+        with held:
+            follower.close()
+            if not force:
+                # The first look reported damaged builds.
+                record = _find(request, reporter.detail)
+                if record is not None:
+                    return record, True
+                lock.raise_failure_of_others(request.place, asked)
             return builder.build(request, reporter, anew=force), False
 
 
@@ -238,16 +225,95 @@ def _reporter(verbose: bool | None = None) -> Reporter:
 
 
 def _find(request: Request, say: Callable[[str], None], to_load: bool = True) -> Record | None:
-    """The record of a valid and current build, now marked as used; a damaged one is reported."""
-    for directory in cache.directories(request.key[: cache.REQUEST]):
+    """The record of a valid and current build, now marked as used; a damaged one is reported.
+
+    Without a compiler, that may be any build of this name that would do.
+    """
+    with_compiler = request.toolchain.cxx is not None
+    start = request.key if with_compiler else request.key[: cache.NAME]
+    for directory in cache.directories(start):
         try:
-            record, stamps = cache.read_record(directory), manifest.Stamps(directory)
-            if record and request.is_of(record.fingerprint, record.manifest, record.places, stamps):
-                if to_load:
-                    cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
-                importing.check_library(record, stamps)
-                stamps.save()
-                return record
+            record, stamps = cache.read_record(directory), Stamps(directory)
+            if record is None or not _fits(request, record, stamps, with_compiler):
+                continue
+            if to_load:
+                cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
+            importing.check_library(record, directory / record.library, stamps)
+            stamps.save()
+            return record
         except DamagedBuild as damage:
             say(f"the cached build {directory.name} is damaged: {damage}")
     return None
+
+
+def _fits(request: Request, record: Record, stamps: Stamps, with_compiler: bool) -> bool:
+    if with_compiler:
+        return request.matches(record, stamps)
+    from . import packaged
+
+    return not packaged.why_not(request, record)
+
+
+def _in_package(request: Request) -> tuple[Record, Path] | None:
+    """The record and the folder of a library that a wheel brings for a request, if it fits."""
+    folder = Path(request.spec.packaged or Path(request.base) / cache.WHEEL_FOLDER)
+    if request.spec.texts or not (folder / f"{request.spec.name}.json").exists():
+        return None
+    from . import packaged
+
+    record = packaged.matching(request, folder)
+    return (record, folder) if record else None
+
+
+def _packaged(request: Request, reporter: Reporter) -> Build | None:
+    found = _in_package(request)
+    return _import(request, found[0], True, found[1]) if found else None
+
+
+def load_all(specs: Sequence[Spec]) -> list[Build]:
+    """Load several extensions; those that are not built yet are built at the same time."""
+    return at_once(partial(load, spec, reporter=_labelled(spec)) for spec in specs)
+
+
+def build_all(
+    specs: Iterable[Spec], *, force: bool = False, verbose: bool | None = None
+) -> list[BuildInfo]:
+    """Build several extensions at the same time, unless they are cached, without loading them."""
+    return at_once(
+        partial(build, spec, force=force, reporter=_labelled(spec, verbose)) for spec in specs
+    )
+
+
+def _labelled(spec: Spec, verbose: bool | None = None) -> Reporter:
+    from ..user.progress import Reporter
+
+    return Reporter(verbose, label=spec.name)
+
+
+def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """The results of several builds; when one fails, the others are cancelled."""
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+    from ..user import cancel
+
+    calls, unwanted = list(calls), threading.Event()
+    if len(calls) == 1:
+        return [calls[0]()]
+
+    def cancellable(call: Callable[[], T]) -> T:
+        with cancel.cancelled_by(unwanted):
+            return call()
+
+    with ThreadPoolExecutor(len(calls) or 1) as pool:
+        futures = [pool.submit(copy_context().run, cancellable, call) for call in calls]
+        try:
+            while True:
+                done, rest = wait(futures, _POLL, FIRST_EXCEPTION)
+                for future in done:
+                    future.result()  # raises its error
+                if not rest:
+                    return [future.result() for future in futures]
+                cancel.check()
+        except BaseException:
+            unwanted.set()
+            raise

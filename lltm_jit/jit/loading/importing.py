@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import torch
 
-from ..request.spec import BuildSpec
-from ..store import cache, contents, private
+from ..request.request import Request
+from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
-from ..store.manifest import Stamps, stamp_of
+from ..store.files import Stamps
 from ..user.errors import BuildError
 
 _registered: set[str] = set()
@@ -34,61 +35,54 @@ def thread_lock(key: str) -> threading.RLock:
     return _in_process.setdefault(key, threading.RLock())
 
 
-def check(spec: BuildSpec, files: Iterable[Path]) -> None:
+def check(request: Request, headers: list[Path]) -> None:
     """Refuse an extension whose static registrations, in its sources and these files that they
     include, this process has already made.
     """
     if _registered:
-        from ..request import blocks
+        from ..request import texts
 
-        _refuse_again(spec, blocks.of_sources(spec, files))
+        paths = [*map(request.path_of, request.sources), *request.beside, *map(str, headers)]
+        given = [text for _, text in request.spec.texts]
+        _refuse_again(request, texts.blocks([*given, *texts.read(paths)], request.spec.name))
 
 
-def _refuse_again(spec: BuildSpec, blocks: Iterable[str]) -> None:
+def _refuse_again(request: Request, blocks: Iterable[str]) -> None:
     if again := sorted(_registered.intersection(blocks)):
         raise BuildError(
-            f"error: {spec.name} registers operators when it is loaded, in {', '.join(again)}, "
-            "and this process has already registered them; torch would abort it\n"
-            "   = restart Python to load the new build, or define the operators from Python with "
-            "torch.library.Library(...).define, and register the C++ implementations in functions "
-            "register_ops() and release_ops() of the module, which a reload calls"
+            f"error: {request.spec.name} registers operators when it is loaded, in "
+            f"{', '.join(again)}, and this process has already registered them; torch would abort "
+            "it\n   = restart Python to load the new build, or define the operators from Python "
+            "with torch.library.Library(...).define, and register the C++ implementations in "
+            "functions register_ops() and release_ops() of the module, which a reload calls"
         )
 
 
-def check_library(record: Record, stamps: Stamps) -> None:
-    """Check the content of a build's library, which a known stamp stands for.
+def check_library(record: Record, library: Path, stamps: Stamps) -> None:
+    """Check the content of a build's library.
 
     Raises:
         DamagedBuild: the library is missing or is not what was built, or others may write to it.
     """
-    library = record.directory / record.library
     if problem := private.why_not_private(library):
         raise DamagedBuild(problem)
-    stamp = stamp_of(str(library))
-    if stamps.has(record.library, stamp):
-        return
-    try:
-        same = contents.digest(library) == record.digest
-    except OSError as error:
-        raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
-    if not same:
-        raise DamagedBuild(f"{record.library} is not the file that was built")
-    stamps.add(record.library, stamp)
+    if stamps.digest(str(library)) != record.digest:
+        is_there = "is not the file that was built" if library.exists() else "is missing"
+        raise DamagedBuild(f"{record.library} {is_there}")
 
 
-def import_library(
-    spec: BuildSpec, key: str, library: Path, registers: Iterable[str]
-) -> ModuleType:
-    """Import a checked library, which registers these blocks of operators.
+def import_library(request: Request, record: Record, library: Path) -> ModuleType:
+    """Import a checked library.
 
     Each build is imported under a name of its own, because pybind11 returns the module that it
     already has under a known name; the last part of the name is compiled into every object. What
     the library defines then belongs to a module of the plain name, where pickle finds it.
     """
     cache.check_private(library)
-    _refuse_again(spec, registers)
+    spec, registers = request.spec, record.registers
+    _refuse_again(request, registers)
     path = str(library)
-    module = ModuleType(f"lltm_jit._builds.{key}.{spec.name}")
+    module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path
     try:
         if spec.python_module:
@@ -108,8 +102,9 @@ def import_library(
     except (ImportError, OSError) as error:
         from ..compile import diagnostics
 
-        if path in Path("/proc/self/maps").read_text("utf-8", "surrogateescape"):
-            _registered.update(registers)  # what failed is the module alone
+        with suppress(OSError):  # no /proc
+            if path in Path("/proc/self/maps").read_text("utf-8", "surrogateescape"):
+                _registered.update(registers)  # what failed is the module alone
         # torch.ops.load_library names the path alone, and has the reason below it.
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
         raise BuildError(diagnostics.explain_import(str(reason), path)) from error

@@ -6,17 +6,17 @@ import sys
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from ..machine.toolchain import detect
-from ..request.differences import differences
-from ..store import cache, publish
+from ..request.request import differences
+from ..request.spec import Spec
+from ..store import cache
 from ..user.errors import LltmJitError
-from . import engine, importing
-from .build_result import Build
-from .extension import Extension
+from . import background, engine, importing
+from .build import Build
 
 
 class Reload(NamedTuple):
@@ -37,62 +37,54 @@ class Reload(NamedTuple):
         return self.builds[0]
 
 
-class Given(NamedTuple):
-    """The build that one of the user's modules shows, and its extension."""
-
-    build: Build
-    extension: Extension
-
-
 _TURN = "modules"  # of the threads that give them, or fill them anew
-_given: WeakKeyDictionary[ModuleType, Given] = WeakKeyDictionary()
+_given: WeakKeyDictionary[ModuleType, Build] = WeakKeyDictionary()  # what each module shows
 
 
-def give(build: Build, extension: Extension) -> ModuleType:
+def give(build: Build) -> ModuleType:
     """The module that shows a build: of those given before the last one, or a new one.
 
     From now on it can be reloaded, and also imported by its name, unless another module has that
     name.
     """
     with importing.thread_lock(_TURN):
-        showing = [module for module, given in given_modules() if given.build is build]
-        module = showing[-1] if showing else _fresh(build, extension.name)
-        if build.content["python_module"] and _is_ours(extension.name):
-            sys.modules[extension.name] = module
-        _given[module] = Given(build, extension)
+        showing = [module for module, shown in given_modules() if shown is build]
+        module = showing[-1] if showing else _fresh(build)
+        if build.spec.python_module and _is_ours(build.spec.name):
+            sys.modules[build.spec.name] = module
+        _given[module] = build
         return module
 
 
-def load_and_give(
-    extension: Extension, verbose: bool, standalone: bool = False
-) -> ModuleType | str:
-    """What ``load`` returns for an extension: its module, or the path of what is none."""
-    build = extension.load(verbose or None)
+def load_and_give(spec: Spec, verbose: bool) -> ModuleType | str:
+    """What ``load`` returns for a spec: its module, or the path of what is none."""
+    background.stand_back(spec)
+    build = engine.load(spec, verbose=verbose or None)
     library = build.info.library
-    place = publish.put(library, extension.root) if extension.root else library
-    module = give(build, extension)
-    if build.content["python_module"]:
+    place = cache.put(library, Path(spec.root)) if spec.root else library
+    module = give(build)
+    if spec.python_module:
         return module
     # A library goes by its own path: the loader would take the link's for the one it first led to.
-    return str(place if standalone else library)
+    return str(place if spec.standalone else library)
 
 
-def _fresh(build: Build, name: str) -> ModuleType:
+def _fresh(build: Build) -> ModuleType:
     """The build's own module, or another one if a reload has filled that one with another build."""
     if build.module not in _given:
         return build.module
-    module = ModuleType(name)
+    module = ModuleType(build.spec.name)
     vars(module).update(build.names)
     return module
 
 
-def given_modules() -> Iterator[tuple[ModuleType, Given]]:
-    """The user's modules, and what each shows."""
+def given_modules() -> Iterator[tuple[ModuleType, Build]]:
+    """The user's modules, and the build that each shows."""
     return iter(list(_given.items()))
 
 
-def given(module: ModuleType) -> Given:
-    """What a module from ``load`` or ``load_inline`` shows."""
+def given(module: ModuleType) -> Build:
+    """The build that a module from ``load`` or ``load_inline`` shows."""
     # load gives a path, and no module, of what is none.
     found = _given.get(module) if isinstance(module, ModuleType) else None
     if found is None:
@@ -107,20 +99,17 @@ def reload_module(module: ModuleType) -> Reload:
     The old library stays loaded, for objects that came from it.
     """
     began = time.perf_counter()
-    extension = given(module).extension
-    with cache.at_root(extension.root):
-        toolchain = detect(extension.name)
-        build = engine.load(extension.spec(toolchain), toolchain)
+    build = engine.load(given(module).spec)
     with importing.thread_lock(_TURN):
-        old = given(module).build
+        old = given(module)
         if build is not old:
             importing.swap_ops(module, SimpleNamespace(**build.names))
             vars(module).update(build.names)
             for name in old.names.keys() - build.names.keys():
                 vars(module).pop(name, None)
-            _given[module] = Given(build, extension)
-    if extension.root:
-        publish.put(build.info.library, extension.root)
+            _given[module] = build
+    if build.spec.root:
+        cache.put(build.info.library, Path(build.spec.root))
     changed = tuple(differences(old.content, build.content))
     return Reload((build,), changed, time.perf_counter() - began)
 

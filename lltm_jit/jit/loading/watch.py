@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..request.spec import CUDA_SUFFIXES, HEADER_SUFFIXES
+from ..request.spec import CUDA_SUFFIXES, HEADER_SUFFIXES, OF_GCC
 from ..user.cancel import Cancelled, cancelled_by
 from ..user.errors import LltmJitError, ToolchainError
-from .extension import OF_GCC
 from .reload import Reload
 
 _SUFFIXES = (*OF_GCC, *CUDA_SUFFIXES, *HEADER_SUFFIXES)

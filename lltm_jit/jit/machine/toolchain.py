@@ -1,8 +1,5 @@
 """What this machine can build with. Nothing here raises, creates a CUDA context, or builds.
 
-If there is no compiler, as in the last stage of a container's build, the compilers of a build in
-the cache are used in its place: what they built is found under the same key, and loaded.
-
 Asking a compiler for its version costs a process, so the answers are kept in a memo in the cache
 directory.
 """
@@ -16,17 +13,18 @@ import re
 import shutil
 from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from ..store import cache, contents
+from ..store import cache, files
 from ..store.memo import Memo
 from ..user import settings
 from ..user.errors import ToolchainError
 
-_OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cuda_home")
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
+
+_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")
 
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = """
@@ -59,8 +57,8 @@ class Toolchain(NamedTuple):
     cpu_capability: str
     environment: tuple[tuple[str, str], ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
+    tells_link: bool = False  # whether the linker reports what it reads
     not_understood: str = ""
-    recorded: bool = False  # whether the compilers are a cached build's, and not here
 
     @property
     def cuda(self) -> bool:
@@ -80,34 +78,6 @@ class Toolchain(NamedTuple):
         return f"{name} {version[0]}" if version else name
 
 
-def detect(name: str = "") -> Toolchain:
-    """Look at this machine. Never raises; starts no process if the memo knows the compilers.
-
-    If there is no compiler, it is the one of the build that was used last, of all in the cache or
-    of those with a name.
-    """
-    here = present()
-    made = next(cache.named(name), None) if here.cxx is None else None
-    return here if made is None else _as_recorded(here, made.toolchain)
-
-
-def _as_recorded(here: Toolchain, made: dict[str, Any]) -> Toolchain:
-    """This machine with the compilers of a build, if its GPUs and processor can run the build."""
-    from . import gpus
-
-    fits = all(gpus.runs_any(made["architectures"], each) for each in gpus.compute_capabilities())
-    capability, ours = made["cpu_capability"], here.cpu_capability
-    return here._replace(
-        **{name: made[name] for name in _OF_COMPILERS},
-        cuda_missing=_why_no_cuda(made["nvcc"], made["nvcc_version"]),
-        architectures=tuple(made["architectures"]) if fits else here.architectures,
-        cpu_capability=capability if includes(ours, capability) else ours,
-        environment=tuple((name, value) for name, value in made["environment"]),
-        scripts=tuple((path, digest) for path, digest in made["scripts"]),
-        recorded=True,
-    )
-
-
 def includes(capability: str, needed: str) -> bool:
     """Whether a processor's vector instructions, by torch's names, include others."""
     if needed in _CAPABILITIES and capability in _CAPABILITIES:
@@ -115,9 +85,9 @@ def includes(capability: str, needed: str) -> bool:
     return needed == capability
 
 
-def present() -> Toolchain:
-    """As :func:`detect`, but only what is on this machine."""
-    memo = Memo(cache.builds_directory() / "toolchain.json")
+def detect() -> Toolchain:
+    """Look at this machine. Never raises; starts no process if the memo knows the compilers."""
+    memo = Memo(cache.builds_directory() / "tools.json")
     cxx = find_cxx()
     cxx_facts = memo.recall(cxx, lambda words: _tools().probe_cxx(words)) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
@@ -151,8 +121,9 @@ def present() -> Toolchain:
         environment=tuple(
             (k, os.environ[k]) for k in _COMPILE_ENVIRONMENT.split() if os.environ.get(k)
         ),
+        tells_link=cxx_facts.get("tells_link", False),
         not_understood=not_understood,
-        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
+        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc"), *_named()]),
     )
 
 
@@ -163,12 +134,17 @@ def _tools() -> ModuleType:
     return tools
 
 
+def _named() -> list[str]:
+    """The words of the variables that name nvcc, or its host compiler."""
+    return " ".join(os.environ.get(name, "") for name in _NAMING).split()
+
+
 def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     """The compilers that are scripts: these may add flags of their own."""
     found = []
-    for path in filter(None, map(shutil.which, command)):
+    for path in dict.fromkeys(filter(None, map(shutil.which, command))):
         try:
-            with open(contents.open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
+            with open(files.open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
                 start = file.read(2)
                 if start == b"#!":
                     found.append((path, hashlib.sha256(start + file.read()).hexdigest()))

@@ -17,6 +17,9 @@ import torch
 from ..user import settings
 from ..user.errors import ToolchainError
 
+# Tools answer in English, and without colours, whatever the user's own settings are.
+SPEAK_PLAINLY = {"LC_ALL": "C.UTF-8", "LANGUAGE": "", "NO_COLOR": "1", "GCC_COLORS": ""}
+SPEAK_PLAINLY |= dict.fromkeys(("CLICOLOR_FORCE", "FORCE_COLOR"), "0")
 _CPUS = Path("/proc/cpuinfo")
 _INSTALL = "(Debian and Ubuntu: `apt-get install g++`)"
 REPAIR = f"repair it, or set CXX to a compiler that works {_INSTALL}"
@@ -30,7 +33,13 @@ def probe_cxx(command: list[str]) -> dict[str, Any]:
     # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
     proper = output_of([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
     watch = [proper] if os.path.isabs(proper) else []
-    return {"version": said.partition("\n")[0].rstrip(), "family": family, "watch": watch}
+    help = output_of([*command, "-Wl,--help"]) if said else ""
+    return {
+        "version": said.partition("\n")[0].rstrip(),
+        "family": family,
+        "tells_link": "--dependency-file" in help,
+        "watch": watch,
+    }
 
 
 def probe_nvcc(command: list[str]) -> dict[str, Any]:
@@ -114,7 +123,7 @@ def asked(
             command,
             shell=isinstance(command, str),
             cwd=directory,
-            env=environment or {**os.environ, "LC_ALL": "C"},
+            env=environment or {**os.environ, **SPEAK_PLAINLY},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

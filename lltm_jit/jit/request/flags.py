@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import sys
+import sysconfig
+from collections.abc import Iterable
+from functools import cache
+
+import torch
 
 from ..machine.toolchain import Toolchain
 from ..user import settings
+from .spec import Spec
 
 # ATen's vector classes choose their width when they are compiled: without these flags a kernel
 # built here would use the narrowest one. Other processors keep their default.
@@ -22,11 +31,49 @@ _HALF_OPERATORS = (
     "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-U__CUDA_NO_HALF2_OPERATORS__",
 )
+# GNU unique symbols, which are static variables in templates and inline functions, would be shared
+# by the old and the new library after a reload.
+_NO_UNIQUE = "-fno-gnu-unique"
+# Below a GiB, g++'s own garbage collector takes an eighth of the time, and frees little.
+_HEAP = "--param=ggc-min-heapsize=1048576"
+_OF_HOST_COMPILER = ("CC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_NAMED = re.compile(r"(?<![^@=])/.*")  # a path in a word: all of it, or behind `@` or `=`
+_PASSED_ON = r"^-W[lap],|^-X(?:linker|compiler|assembler|preprocessor)$"
+
+
+def of(
+    spec: Spec, tools: Toolchain, with_cuda: bool
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """All flags for C++, for nvcc and for the linker. The user's stand behind ours, and what a
+    setting asks for stands last.
+    """
+    cuda: tuple[str, ...] = ()
+    if spec.ours:
+        cflags = default_cflags(tools, with_cuda and not spec.variant)
+        cuda = default_cuda_cflags(spec.cuda_cflags)
+    else:
+        cflags = _common_cflags(tools, "-O1")
+        cuda = _common_cuda_cflags(("-Xcompiler", "-O1"), spec.cuda_cflags)
+    more: tuple[str, ...] = ("-include", spec.variant and "constants.h") if spec.variant else ()
+    only = ("-fatbin",) if spec.device_code else ()
+    ldflags = [f"-fsanitize={settings.text('LLTM_JIT_SANITIZE')}"]
+    if not settings.text("LLTM_JIT_SANITIZE"):
+        ldflags = []
+    if tools.cxx_family == "gcc":
+        # A compiler that finds no libstdc++.so silently links the static library, and the second
+        # C++ runtime in the process crashes when it first formats a number. The shared library,
+        # which torch has loaded, takes precedence if it is named.
+        ldflags.append("-l:libstdc++.so.6")
+    return (
+        (*cflags, *spec.cflags, *more, *_debug_cflags()),
+        (*cuda, *spec.cuda_cflags, *more, *only, *_debug_cuda_cflags()) if with_cuda else (),
+        (*ldflags, *spec.ldflags),
+    )
 
 
 def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     """C++ flags of our own kernels."""
-    flags = [*common_cflags(toolchain, "-O3")]
+    flags = [*_common_cflags(toolchain, "-O3")]
     if toolchain.machine == "x86_64" and toolchain.cxx_family in ("gcc", "clang"):
         flags += _CPU_FLAGS.get(toolchain.cpu_capability, "").split()
     if toolchain.cxx_family == "gcc":
@@ -38,57 +85,111 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def common_cflags(toolchain: Toolchain, level: str = "-O1") -> tuple[str, ...]:
-    """C++ flags of every extension; the level is that of the user's own, unless their flags differ.
-
-    torch passes no level, so that compilers optimise nothing. -O1 takes no longer to compile.
+def _common_cflags(toolchain: Toolchain, level: str) -> tuple[str, ...]:
+    """C++ flags of every extension. -O1 takes no longer to compile than no level, which torch
+    passes.
     """
-    flags = ["-O0", "-g"] if settings.flag("LLTM_JIT_DEBUG") else [level]
+    flags = [level]
     if sanitizers := settings.text("LLTM_JIT_SANITIZE"):
         flags += [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g"]
     if toolchain.cxx_family == "gcc":
-        # GNU unique symbols would be shared between the old and the new library after a reload;
-        # clang does not make any, and does not know the flag.
-        flags.append("-fno-gnu-unique")
-        # Below a GiB, g++'s own garbage collector takes an eighth of the time, and frees little.
-        flags.append("--param=ggc-min-heapsize=1048576")
-    if toolchain.cxx_family:
-        flags.append("-fdiagnostics-color=never")
+        flags += [_NO_UNIQUE, _HEAP]
+    return (*flags, "-fdiagnostics-color=never") if toolchain.cxx_family else tuple(flags)
+
+
+def _debug_cflags() -> tuple[str, ...]:
+    return ("-O0", "-g") if settings.flag("LLTM_JIT_DEBUG") else ()
+
+
+def default_cuda_cflags(more: Iterable[str] = ()) -> tuple[str, ...]:
+    """nvcc flags of our own kernels, which stand before these."""
+    return (*_common_cuda_cflags(("-O3",), more), *_HALF_OPERATORS)
+
+
+def _common_cuda_cflags(level: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
+    """nvcc flags of every extension. nvcc optimises device code anyway; the level is that of the
+    host code, and any of the user's stands behind it.
+    """
+    flags = [*level, *(["-lineinfo"] if settings.flag("LLTM_JIT_LINEINFO") else [])]
+    host = " ".join([*more, *(os.environ.get(name, "") for name in _OF_HOST_COMPILER)])
+    if "clang" not in host:  # torch hands CC to nvcc as its host compiler
+        flags += ["-Xcompiler", _NO_UNIQUE]
     return tuple(flags)
 
 
-def default_cuda_cflags() -> tuple[str, ...]:
-    """nvcc flags of our own kernels."""
-    return (*common_cuda_cflags(("-O3",)), *_HALF_OPERATORS)
-
-
-def common_cuda_cflags(level: tuple[str, ...] = ("-Xcompiler", "-O1")) -> tuple[str, ...]:
-    """nvcc flags of every extension; the level is that of the host code in the user's own.
-
-    nvcc optimises device code anyway, and puts any level of the user's behind this one.
-    """
-    flags = [*level]
+def _debug_cuda_cflags() -> tuple[str, ...]:
     if settings.flag("CUDA_DEVICE_DEBUG"):
-        flags = ["-g", "-G", "-O0"]
-    elif settings.flag("LLTM_JIT_DEBUG"):
-        flags = ["-g", "-lineinfo", "-O0"]
-    elif settings.flag("LLTM_JIT_LINEINFO"):
-        flags += ["-lineinfo"]
-    if "clang" not in os.environ.get("CC", ""):  # torch hands CC to nvcc as its host compiler
-        flags += ["-Xcompiler", "-fno-gnu-unique"]
-    return tuple(flags)
+        return ("-g", "-G", "-O0")
+    return ("-g", "-lineinfo", "-O0") if settings.flag("LLTM_JIT_DEBUG") else ()
 
 
-def default_ldflags(toolchain: Toolchain) -> tuple[str, ...]:
-    """Linker flags of every extension.
+def architectures(tools: Toolchain, cuda_cflags: Iterable[str]) -> tuple[str, ...]:
+    """What nvcc compiles for, in torch's spelling: what the flags say, else what is there."""
+    told = re.findall(
+        r"code=(sm|compute)_(\d+)(\d)([af]?)|arch=sm_(\d+)(\d)([af]?)", " ".join(cuda_cflags)
+    )
+    found = [
+        f"{major or far}.{minor or near}{letter or other}" + "+PTX" * (kind == "compute")
+        for kind, major, minor, letter, far, near, other in told
+    ]
+    if found or any("arch" in flag for flag in cuda_cflags):
+        return tuple(dict.fromkeys(found))
+    return tools.architectures
 
-    A compiler that finds no libstdc++.so silently links the static library, and the second C++
-    runtime in the process crashes when it first formats a number. Naming the shared library, which
-    torch has already loaded, takes precedence over the static one.
-    """
-    flags = []
-    if sanitizers := settings.text("LLTM_JIT_SANITIZE"):
-        flags.append(f"-fsanitize={sanitizers}")
-    if toolchain.cxx_family == "gcc":
-        flags.append("-l:libstdc++.so.6")
-    return tuple(flags)
+
+def gencode(architectures: Iterable[str]) -> list[str]:
+    """nvcc's flags for architectures in torch's spelling."""
+    found = []
+    for name in architectures:
+        number = name.removesuffix("+PTX").replace(".", "")
+        found.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if name.endswith("+PTX"):
+            found.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    return sorted(set(found))
+
+
+def words(flags: Iterable[str]) -> list[str]:
+    """Flags as the shell splits them; each may be several."""
+    joined = " ".join(flags)
+    try:
+        return shlex.split(joined)
+    except ValueError:  # a quote that is not closed
+        return joined.split()
+
+
+def parts(flags: Iterable[str], depth: int = 9) -> list[str]:
+    """Words as the tools behind a compiler get them, with those in files of words (``@file``)."""
+    found = []
+    for word in words(flags):
+        for part in filter(None, re.sub(_PASSED_ON, "", word).split(",")):
+            found.append(part)
+            if part.startswith("@/") and depth and os.path.isfile(part[1:]):
+                with open(part[1:], encoding="utf-8", errors="surrogateescape") as file:
+                    found += parts([file.read()], depth - 1)
+    return found
+
+
+def named_files(flags: Iterable[str]) -> list[str]:
+    """The files that flags name, such as files of flags or profiles, which no compiler reports."""
+    told = [word for word in parts(flags) if word[:2] != "-D"]
+    named = [match[0] for word in told for match in _NAMED.finditer(word)]
+    below = [str(each) for path in named if "-fprofile-use" in " ".join(told) for each in _in(path)]
+    return list(dict.fromkeys(filter(os.path.isfile, [*named, *below])))
+
+
+def _in(folder: str) -> list[str]:
+    return [f"{folder}/{name}" for name in os.listdir(folder)] if os.path.isdir(folder) else []
+
+
+@cache
+def library_folders() -> tuple[str, ...]:
+    """Where libraries keep their files: not a user's, unless a source lies there, too."""
+    packages = os.path.dirname(os.path.dirname(torch.__file__))
+    places = [sysconfig.get_path("include"), packages, *_python("include"), *_python("lib")]
+    roots = "/usr/include /usr/lib /usr/lib32 /usr/lib64 /usr/local/cuda /usr/local/include"
+    roots += " /usr/local/lib /usr/share /lib /lib64 /opt /nix"
+    return tuple(os.path.join(path, "") for path in dict.fromkeys([*places, *roots.split()]))
+
+
+def _python(kind: str) -> list[str]:
+    return [os.path.join(prefix, kind) for prefix in (sys.prefix, sys.base_prefix)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from .blocks import LITERALS, without_comments
+from .texts import LITERALS, without_comments
 
 _DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
 _FUNCTION = re.compile(

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..store import cache, lock, publish
-from ..user.progress import Reporter
 from .functions import arguments_of
-from .spec import CONSTANTS, BuildSpec
 
 _IMPLICIT_HEADERS = {
     "main.cpp": "#include <torch/extension.h>\n",
@@ -75,34 +70,3 @@ def _argument(argument: tuple[str, str]) -> str:
     name, default = argument
     named = f'pybind11::arg("{name}")' if name else "pybind11::arg()"
     return f", {named} = {default}" if default else f", {named}"
-
-
-@contextmanager
-def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
-    """Write the sources that were given as strings, under a lock of their path, and hold that lock.
-
-    The path is the same for each build of one name, so that only a changed string is recompiled.
-    """
-    if not spec.texts:
-        yield
-        return
-    with lock.file_lock(publish.lock_of_inline(spec.name), reporter):
-        for path, text in spec.texts:
-            with cache.writing():
-                cache.make_directory(path.parents[1])
-                cache.make_directory(path.parent)
-                cache.check_private(path if path.exists() else path.parent)
-                if not path.exists() or path.read_bytes() != text.encode():
-                    path.unlink(missing_ok=True)  # it may be another's who shares the root
-                    path.write_bytes(text.encode())
-                    publish.set_mode(path)
-        yield
-
-
-def write_constants(directory: Path, spec: BuildSpec) -> None:
-    """Write the macros of a variant to the file from which its build includes them."""
-    if spec.variant:
-        with cache.writing():
-            # Some compilers would call it ./constants.h.
-            text = f'#line 1 "{CONSTANTS}"\n{spec.macros}'
-            (directory / CONSTANTS).write_text(text, "utf-8")

@@ -1,6 +1,8 @@
-"""Where builds are kept: ``<root>/lltm_jit/<key>/``, complete or not at all.
+"""Where builds are kept: ``<root>/lltm_jit/``, and the records that make them valid.
 
-A process checks what it finds before use, so that a damaged build is a cache miss, never a crash.
+``<key>/`` is a build: a library, its record, its log and its build file. ``work/<place>/`` is where
+a request is compiled, and ``objects/`` has the compiled objects of all builds. A process checks
+what it finds before use, so that a damaged build is a cache miss, never a crash.
 """
 
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
@@ -9,62 +11,47 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from ..user import settings
 from ..user.errors import CacheError
 from . import checked_json, private
-from .contents import digest_of
+from .files import Inputs, digest_of
 
-if TYPE_CHECKING:
-    from .manifest import Manifest
-
-SCHEMA = 10
-# How far a key tells what is built: by which name, with which constants, with which flags, by which
-# request, and from which files. So builds that have these in common are found by their names.
-NAME, CONSTANTS, FLAGS, REQUEST, FILES = 3, 6, 10, 20, 28
-RECORD = "ok.json"
-LOG = "build.log"
-BUILD_FILE = "build.ninja"
+SCHEMA = 11  # of the records; a part of each key, so that versions share a root
+# How far a key tells what is built: by which name, by which request, and from which files.
+NAME, REQUEST, FILES = 4, 20, 28
+RECORD, LOG, BUILD_FILE = "ok.json", "build.log", "build.ninja"
 WHEEL_FOLDER = "prebuilt"  # of a package: the libraries that its wheel brings
 _KEY = r"[0-9a-f]{20,}"
 _SPACE = (
     "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
     "TORCH_EXTENSIONS_DIR to a directory on another disk"
 )
-_CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
 
 
 class DamagedBuild(Exception):
     """A build directory that must not be used; the text says what is wrong with it."""
 
 
-class ObjectRecord(TypedDict):
-    """One object file of a build; ``files`` are indices into the list of all files read."""
-
-    digest: str
-    files: list[int]
-
-
 class Record(NamedTuple):
-    """The contents of a build's ``ok.json``.
+    """What was built: the contents of a build's ``ok.json``.
 
-    ``fingerprint`` is what was requested; ``manifest`` and ``read`` are the files that the build
-    was made from. ``build_file`` is the digest of ninja's build file, ``decided`` is what decided
-    its content beside the fingerprint, ``asked`` are the arguments of ``load``, ``toolchain``
-    is what it was built with, and ``registers`` are the blocks of operators that its library brings
-    (``blocks.py``). A build that failed has neither a build file nor a library, and is
-    kept for the objects that it finished.
+    ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
+    the files that the build was made from. ``steps`` are the seconds that each object took,
+    ``registers`` are the blocks of operators that the library brings (``texts.py``), and
+    ``toolchain`` is what it was built with.
     """
 
     key: str
-    fingerprint: dict[str, Any]
-    manifest: "Manifest"
-    read: list[str]
+    spec: dict[str, Any]
+    content: dict[str, Any]
+    inputs: Inputs
     library: str
     digest: str
     reason: str
@@ -72,20 +59,19 @@ class Record(NamedTuple):
     compiled: int
     reused: int
     created: float
-    places: list[str]
-    objects: dict[str, ObjectRecord]
-    build_file: str
-    decided: list[str]
-    asked: dict[str, Any]
+    base: str
+    steps: dict[str, float]
     toolchain: dict[str, Any]
     registers: list[str]
-    failed: bool = False
-    schema: int = SCHEMA
 
     @property
     def directory(self) -> Path:
         """Where this build is."""
-        return (failed_directory() if self.failed else builds_directory()) / self.key
+        return builds_directory() / self.key
+
+    @property
+    def name(self) -> str:
+        return self.content["name"]
 
 
 _root: ContextVar[Path | None] = ContextVar("root", default=None)
@@ -93,7 +79,7 @@ _root: ContextVar[Path | None] = ContextVar("root", default=None)
 
 @contextmanager
 def at_root(directory: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Use another root inside a ``with`` block; None changes nothing."""
+    """Use another root inside a ``with`` block; None or an empty path changes nothing."""
     token = _root.set(Path(directory).absolute() if directory else _root.get())
     try:
         yield
@@ -119,29 +105,26 @@ def builds_directory() -> Path:
     return root() / "lltm_jit"
 
 
-def failed_directory() -> Path:
-    """The directory of what failed builds leave: messages, logs, and finished objects."""
-    return builds_directory() / "failed"
-
-
-def failed_log(key: str) -> Path:
-    """Where the log of a failed build is kept."""
-    return failed_directory() / f"{key}.log"
-
-
-def wheel_record(directory: Path, name: str) -> Path:
-    """The path of the record of an extension's library in a wheel."""
-    return directory / f"{name}.json"
+def work_directory(place: str) -> Path:
+    """Where a request is compiled."""
+    return builds_directory() / "work" / place
 
 
 def check_private(place: Path | None = None) -> None:
     """Refuse a cache, or another place to load from, that other users may write to."""
     if problem := private.why_not_private(place or builds_directory()):
-        cure = "use another place for it" if place else "set TORCH_EXTENSIONS_DIR to a directory"
+        cure = "use another place for it" if place else _own_root()
         raise CacheError(
-            f"{problem}, so it may hold code that is not yours; {cure} of your own, or set "
+            f"{problem}, so it may hold code that is not yours; {cure}, or set "
             "LLTM_JIT_TRUST_ROOT=1 if a group shares it on purpose"
         )
+
+
+def _own_root() -> str:
+    """How to choose another root, which a call's own build_directory overrides."""
+    if _root.get() is not None:
+        return "use a build_directory of your own that can be written"
+    return "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
 
 
 @contextmanager
@@ -150,9 +133,9 @@ def writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = error.filename or builds_directory()
-        cure = _SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else _CURE
-        raise CacheError(f"cannot write to {place}: {error.strerror or error}; {cure}") from error
+        where = error.filename or builds_directory()
+        cure = _SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else _own_root()
+        raise CacheError(f"cannot write to {where}: {error.strerror or error}; {cure}") from error
 
 
 def make_builds_directory() -> Path:
@@ -164,9 +147,9 @@ def make_builds_directory() -> Path:
                 # The umask alone opens none to a group.
                 shared = settings.flag("LLTM_JIT_TRUST_ROOT")
                 path.mkdir(mode=0o777 if shared else 0o755, exist_ok=True)
-        make_directory(directory)
+        for path in (directory, directory / "work", directory / "objects"):
+            make_directory(path)
         make_directory(directory / "locks", 0o700)  # who can read a lock file can hold it for ever
-        make_directory(directory / "failed")
     check_private()
     return directory
 
@@ -188,6 +171,13 @@ def make_directory(path: Path, most: int = 0o777) -> None:
     else:
         if settings.flag("LLTM_JIT_TRUST_ROOT"):
             path.chmod(mode())  # whatever the umask
+
+
+def set_mode(path: Path) -> None:
+    """Close a file to others, or give it to the group that shares the root, whatever the umask."""
+    mode = path.stat().st_mode
+    shared = settings.flag("LLTM_JIT_TRUST_ROOT")
+    path.chmod((mode | (mode & 0o700) >> 3) & ~0o002 if shared else mode & ~0o022)
 
 
 def read_record(directory: Path) -> Record | None:
@@ -218,70 +208,110 @@ def record_in(file: Path) -> Record:
     """
     try:
         values = checked_json.read(file)
+        return Record(**{**values, "inputs": Inputs(**values.get("inputs", {}))})
     except ValueError as error:
         raise DamagedBuild(f"{file.name} is not what was written") from error
-    if values.get("schema") != SCHEMA:
-        raise DamagedBuild(f"{file.name} has another schema")
-    try:
-        return Record(**values)
     except TypeError as error:
-        raise DamagedBuild(f"{file.name} has missing or unknown entries") from error
+        raise DamagedBuild(f"{file.name} is another version's") from error
 
 
-def records(start: str = "", *, failed: bool = False) -> list[Record]:
-    """The usable records of builds whose keys have this start, or of those that failed; newest
-    first.
-
-    Each is some tens of kilobytes of JSON, and there may be hundreds.
-    """
-    found = read_records(directories(start, failed=failed))
-    return sorted(found, key=lambda record: record.created, reverse=True)
+def write_record(file: Path, record: Record) -> None:
+    """Write a record, which makes what lies beside it a build."""
+    checked_json.write(file, {**record._asdict(), "inputs": record.inputs._asdict()})
 
 
-def named(name: str = "") -> Iterator[Record]:
+def records(name: str = "") -> Iterator[Record]:
     """The usable records of the builds of this name, or of any; the one used last first.
 
-    Each is read when it is asked for.
+    Each is read when it is asked for: it is some tens of kilobytes, and there may be hundreds.
     """
-    found = read_records(directories(digest_of(name)[:NAME] if name else ""))
-    return (record for record in found if name in ("", record.fingerprint["name"]))
-
-
-def read_records(builds: Iterable[Path]) -> Iterator[Record]:
-    """The records of builds, of those that have a usable one; each is read when it is asked for."""
-    for directory in builds:
+    for directory in directories(digest_of(name)[:NAME] if name else ""):
         with suppress(DamagedBuild):
-            if record := read_record(directory):
+            record = read_record(directory)
+            if record and name in ("", record.name):
                 yield record
 
 
-def directories(start: str, *, failed: bool = False) -> list[Path]:
-    """The builds whose keys have this start, or those that failed; the one used last first.
+def directories(start: str) -> list[Path]:
+    """The builds whose keys have this start, the one used last first.
 
     Reads only names, and of several builds the times.
     """
-    parent = failed_directory() if failed else builds_directory()
-    uses = uses_of(str(parent), start)
-    return [parent / name for name in sorted(uses, key=uses.__getitem__, reverse=True)]
-
-
-def uses_of(parent: str, start: str = "") -> dict[str, float]:
-    """When the builds in a folder whose keys have this start were last used, 0 without a record."""
+    parent = builds_directory()
+    found: list[Path] = []
     with suppress(OSError):  # no folder
         names = [name for name in os.listdir(parent) if name.startswith(start)]
-        return {name: last_use(f"{parent}/{name}") for name in names if re.fullmatch(_KEY, name)}
-    return {}
+        found = [parent / name for name in names if re.fullmatch(_KEY, name)]
+    return sorted(found, key=last_use, reverse=True) if len(found) > 1 else found
 
 
-def last_use(directory: str | Path, record: str = RECORD) -> float:
-    """When a build, or anything else with a record, was last used."""
+def last_use(directory: Path, record: str = RECORD) -> float:
+    """When a build, or anything else with a record, was last used; 0 without a record."""
     try:
         return os.stat(f"{directory}/{record}").st_mtime
     except OSError:
-        return 0.0  # removed just now
+        return 0.0
 
 
 def mark_used(directory: Path, record: str = RECORD) -> None:
     """Note that a build, or anything else with a record, was used now."""
     with suppress(OSError):
         os.utime(directory / record)
+
+
+def publish(work: Path, record: Record) -> None:
+    """Put what was built in its place: contents to disk, renames of files, and the record last.
+
+    A process that has loaded the build that was there keeps its files.
+    """
+    with writing():
+        make_directory(record.directory)
+        (record.directory / RECORD).unlink(missing_ok=True)
+        for name in (record.library, LOG, BUILD_FILE):
+            set_mode(work / name)
+            _sync(work / name)
+            os.replace(work / name, record.directory / name)
+        write_record(record.directory / RECORD, record)
+        _sync(record.directory)
+        _sync(record.directory.parent)
+
+
+def put(library: Path, directory: Path) -> Path:
+    """Put a library where torch would build, and return its path there.
+
+    That is another name of the same file, or a copy if there can be none, because the build may be
+    removed before that directory is. If neither can be made, the library's own path is returned.
+    """
+    place = directory / library.name
+    partial = directory / f"{library.name}.{os.getpid()}-{threading.get_ident()}.partial"
+    try:
+        if place.is_file() and not place.is_symlink():
+            theirs, ours = place.stat(), library.stat()
+            if (theirs.st_size, theirs.st_mtime_ns) == (ours.st_size, ours.st_mtime_ns):
+                return place
+        directory.mkdir(parents=True, exist_ok=True)  # of a build that another directory holds
+        link_or_copy(library, partial)
+        os.replace(partial, place)  # in one step: others may load the same build
+    except OSError:
+        partial.unlink(missing_ok=True)
+        return library
+    return place
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file another name, or copy it where a file system has no two names for one."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        import shutil  # which a cached load does without
+
+        shutil.copy2(source, target)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

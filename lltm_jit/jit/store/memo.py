@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..user.errors import LltmJitError
-from . import cache, checked_json, manifest, private
+from . import cache, checked_json, files, private
 
 # Where ccache reads which compiler to start.
 _CCACHE = ("CCACHE_COMPILER", "CCACHE_CONFIGPATH", "CCACHE_DIR", "CCACHE_PATH", "CCACHE_PREFIX")
@@ -36,14 +36,14 @@ class Memo:
     def recall(self, command: list[str], probe: Callable[[list[str]], Any]) -> dict[str, Any]:
         # Also the compiler that a ccache starts: the next word, or the next of its name on PATH.
         programs = [found for word in command for found in _all_on_path(word)]
-        files = [*programs, *ccache_files()] if any(map(is_ccache, programs)) else programs
+        read = [*programs, *ccache_files()] if any(map(is_ccache, programs)) else programs
         chosen = [f"{name}={os.environ[name]}" for name in _CCACHE if name in os.environ]
         name = "\n".join([*programs, *command, *chosen])
         entry = self._known.get(name)
-        if entry and entry["files"] == _stamps({*files, *entry["files"]}):
+        if entry and entry["files"] == _stamps({*read, *entry["files"]}):
             return entry
         entry = probe(command)
-        entry["files"] = _stamps([*files, *entry.pop("watch")])
+        entry["files"] = _stamps([*read, *entry.pop("watch")])
         if entry["version"]:  # else the next process asks again
             self._known[name], self._changed = entry, True
         return entry
@@ -78,4 +78,4 @@ def is_ccache(program: str) -> bool:
 
 
 def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
-    return {path: manifest.stamp_of(path) for path in paths}
+    return {path: files.stamp_of(path) for path in paths}

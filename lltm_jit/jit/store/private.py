@@ -21,8 +21,7 @@ def why_not_private(place: Path) -> str:
     """
     if settings.flag("LLTM_JIT_TRUST_ROOT"):
         return ""
-    # Who owns / or this code could change anything anyway.
-    trusted = (os.geteuid(), 0, os.stat("/").st_uid, os.stat(__file__).st_uid)
+    trusted = _trusted()
     home = os.path.expanduser("~") if "HOME" in os.environ else ""
     within = str(place.parent if place.is_file() else place)  # where nobody may put another file
     for path, status in _ways_to(str(place)).items():
@@ -38,6 +37,20 @@ def why_not_private(place: Path) -> str:
             mode = stat.S_IMODE(status.st_mode)
             return f"other users may write to {path} (mode {mode:o}; fix: `chmod go-w {path}`)"
     return ""
+
+
+@functools.cache
+def _trusted() -> set[int]:
+    """This user, and those who could change anything anyway: who owns / or this code.
+
+    In a user namespace, the owner of both may be the one that stands for all users outside it.
+    """
+    owners = {os.stat("/").st_uid}
+    with suppress(OSError):  # a program that is one file
+        owners.add(os.stat(__file__).st_uid)
+    with suppress(OSError, ValueError):
+        owners.discard(int(Path("/proc/sys/kernel/overflowuid").read_text("ascii")))
+    return {os.geteuid(), 0, *owners}
 
 
 _Ways: TypeAlias = "dict[str, os.stat_result | None]"

@@ -174,22 +174,24 @@ class Reporter:
 
 
 class Follower:
-    """Shows the progress of a build that another process makes, as its log in a place tells."""
+    """Shows the progress of a build that another process makes, as its log tells."""
 
-    def __init__(self, reporter: Reporter, place: Path, logs: str) -> None:
-        self._reporter = reporter
-        self._place, self._logs = place, logs
-        self._path: Path | None = None
+    def __init__(self, reporter: Reporter, log: Path) -> None:
+        self._reporter, self._log = reporter, log
         self._file: IO[str] | None = None
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def look(self) -> None:
         """Pass on what the log has by now."""
-        for path in self._place.glob(self._logs):
-            with suppress(OSError):  # the build has just ended
-                if path != self._path:
-                    self.close()
-                    self._path, self._file = path, path.open(encoding="utf-8", errors="replace")
-                    self._reporter.start(0, timed=False)
+        if self._file is None:
+            with suppress(OSError):  # the build has just begun, or ended
+                self._file = self._log.open(encoding="utf-8", errors="replace")
+                self._reporter.start(0, timed=False)
         for line in self._file or ():
             self._reporter.line(line.rstrip("\n"))
         self._reporter.tick([])

@@ -48,8 +48,8 @@ LLTM_JIT_AT_IMPORT flag 1
   0: an import neither loads nor builds the package's kernels; their first use does
 LLTM_JIT_PCH flag 1
   0: neither make nor use a precompiled header of torch/extension.h
-LLTM_JIT_KEEP count 5
-  builds kept for each extension and set of flags, beside those used within a day
+LLTM_JIT_CACHE_GB count 20
+  gigabytes that the cache may hold; what was not used for longest is removed first
 LLTM_JIT_TRUST_ROOT flag 0
   1: load from directories that others may write to
 LLTM_JIT_DEBUG flag 0

@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import has_torch_function
 
-from lltm_jit import native
+from lltm_jit import jit, native
 from lltm_jit._library import autocasts, define, refuse_non_tensor
-from lltm_jit.jit import declarations
 
 if TYPE_CHECKING:
     from lltm_jit.jit.variants import Variant
@@ -76,7 +75,7 @@ def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     the second that torch needs to write one.
     """
     for kind in ("steps", "forward", "backward", "many_rows_forward", "many_rows_backward"):
-        declarations.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths)
+        jit.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths)
 
 
 def _variant(kind: str, include_paths: tuple[Path, ...]) -> Variant:

@@ -1,4 +1,4 @@
-"""The result of a build: where it is and how it was made, and what was loaded from it."""
+"""What a build was made of, and the module that was loaded from it."""
 
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ..request.fingerprint import Fingerprint, whole
-from ..request.spec import BuildSpec
-from ..store import cache, manifest
+from ..request.request import Request
+from ..request.spec import Spec
+from ..store import cache, files
 from ..store.cache import Record
-from ..store.manifest import Manifest
 
 
 class BuildInfo(NamedTuple):
@@ -64,37 +63,67 @@ class BuildInfo(NamedTuple):
         return self.directory / cache.LOG
 
 
-_AS_RECORDED = ("key", "directory", "reason", "seconds", "compiled", "reused", "created")
-
-
 class Build:
-    """A loaded build. ``module`` is empty if the library is not a Python module.
+    """A build, and the module loaded from it, which is empty if the library is not a module.
 
-    ``names`` is what the module held when it was imported. ``spec`` and ``request`` are what was
-    asked for, and ``manifest`` is what the build was made of.
+    ``names`` is what the module held when it was imported, and ``info`` is the build in short.
+    ``library`` may lie outside the cache, in a package.
     """
 
     def __init__(
-        self,
-        module: ModuleType,
-        info: BuildInfo,
-        spec: BuildSpec,
-        request: Fingerprint,
-        manifest: Manifest,
+        self, module: ModuleType, record: Record, request: Request, info: BuildInfo
     ) -> None:
-        self.module, self.info, self.spec = module, info, spec
-        self.request, self.manifest = request, manifest
+        self.module, self.record, self.info = module, record, info
+        self.request = request
         self.names = dict(vars(module))
+
+    @property
+    def spec(self) -> Spec:
+        """What was asked for."""
+        return self.request.spec
 
     @property
     def files(self) -> list[Path]:
         """The user's files that the build was made of."""
-        return [*self.spec.sources, *manifest.own_files(self.manifest, self.spec.base)]
+        return own_files(self.request, self.record)
 
     @property
-    def content(self) -> Fingerprint:
-        """The request with all files that the build was made of."""
-        return whole(self.request, self.manifest)
+    def content(self) -> dict[str, Any]:
+        """What decided the content of the library, with all files that it was made of."""
+        read = self.record.inputs.files | self.record.content["files"]
+        return {**self.record.content, "files": read}
+
+
+def own_files(request: Request, record: Record) -> list[Path]:
+    """The user's files that a build of a request was made of."""
+    read = (files.place(request.base, label) for label in record.inputs.files)
+    paths = [*map(request.path_of, request.sources), *filter(request.is_own, read)]
+    return [Path(path) for path in dict.fromkeys(paths)]
+
+
+def info_of(
+    record: Record, request: Request, *, cached: bool, directory: Path | None = None
+) -> BuildInfo:
+    """A build in short, which may lie outside the cache."""
+    made, directory = record.content, directory or record.directory
+    return BuildInfo(
+        name=record.name,
+        key=record.key,
+        directory=directory,
+        library=directory / record.library,
+        reason=record.reason,
+        seconds=record.seconds,
+        cached=cached,
+        compiled=record.compiled,
+        reused=record.reused,
+        torch_version=made["torch"],
+        cuda_version=made["cuda"] if made["with_cuda"] else None,
+        compiler=made["compiler"],
+        nvcc=made["nvcc"],
+        architectures=tuple(made["architectures"]),
+        sources=tuple(Path(request.path_of(source)) for source in request.sources),
+        created=record.created,
+    )
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> str:
@@ -108,20 +137,3 @@ def short_path(path: Path) -> str:
     """A path, with ``~`` for the home directory."""
     home = os.path.expanduser("~")  # "~" itself where there is no home
     return f"~/{path.relative_to(home)}" if home and path.is_relative_to(home) else str(path)
-
-
-def info_of(record: Record, spec: BuildSpec, *, cached: bool) -> BuildInfo:
-    """What a record tells of the build of a spec."""
-    made = record.fingerprint
-    return BuildInfo(
-        **{name: getattr(record, name) for name in _AS_RECORDED},
-        name=spec.name,
-        library=record.directory / record.library,
-        cached=cached,
-        torch_version=made["torch"],
-        cuda_version=made["cuda"] if made["with_cuda"] else None,
-        compiler=made["compiler"],
-        nvcc=made["nvcc"],
-        architectures=tuple(made["architectures"]),
-        sources=spec.sources,
-    )

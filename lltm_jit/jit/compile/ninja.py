@@ -1,0 +1,287 @@
+"""torch writes the build file, and ninja runs it.
+
+All that this engine knows of torch's private parts is here: two functions of
+``torch.utils.cpp_extension``, one for the linker's flags and one for the build file, and that the
+file's statements of what to build come last. ``tests/jit/compile/test_build_file.py`` compares the
+result with what torch's own ``load`` writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from ..machine.tools import SPEAK_PLAINLY
+from ..request import flags
+from ..request.request import Request
+from ..store import cache
+from ..user import cancel
+from ..user.errors import ToolchainError
+from ..user.progress import FAILED
+from .guard import end_session
+
+LINK_DEPENDENCIES = "link.d"
+TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
+_GUARD = Path(__file__).with_name("guard.py")
+_TICK = 0.25  # seconds between signs of life while compilers are silent
+_LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
+# What would make tools print something else, or write elsewhere, or run more jobs.
+_LEFT_OUT = ["MAKEFLAGS", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "FORCE_COLOR"]
+_HAS_LINKER = re.compile(r"-fuse-ld|--ld-path")
+
+_turn = threading.Lock()  # of the threads that let torch write
+_inputs: set[int] = set()  # ends of pipes that tell guards that this process lives
+
+
+class BuildFile:
+    """The commands of a request, from which a build file for some of its objects is made.
+
+    ``text`` has the variables and rules, as torch wrote them.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.text = _adapted(_written(request), request)
+        self.variables = dict(re.findall(r"(?m)^(\w+) = (.*)$", self.text))
+        rules = re.findall(r"(?m)^rule (\w+)\n(?:  (?!command).*\n)*  command = (.*)$", self.text)
+        self._rules = dict(rules)
+
+    def commands(self) -> dict[str, str]:
+        """The command of each object, as the shell gets it."""
+        sources = zip(self._request.objects, self._request.sources, strict=True)
+        return {name: self._command(name, source) for name, source in sources}
+
+    def _command(self, name: str, source: str) -> str:
+        inside = {"in": shlex.quote(source), "out": shlex.quote(name)}
+
+        def expand(match: re.Match[str]) -> str:
+            told = inside.get(match[1]) or str(self.variables.get(match[1], ""))
+            return re.sub(r"\$([$ :])", r"\1", told)
+
+        return re.sub(r"\$(\w+)", expand, self._rules[_rule(name)])
+
+    def write(self, wanted: Collection[str]) -> None:
+        """Write the file that ninja gets, which makes these objects and the product."""
+        request = self._request
+        sources = dict(zip(request.objects, request.sources, strict=True))
+        lines = [f"build {name}: {_rule(name)} {_escaped(sources[name])}" for name in wanted]
+        if not request.spec.device_code:
+            lines.append(f"build {request.product}: link {' '.join(request.objects)}")
+        text = "\n".join([self.text.rstrip(), "", *lines, f"default {request.product}", ""])
+        with cache.writing():
+            path = request.work / cache.BUILD_FILE
+            path.write_text(text, "utf-8", "surrogateescape")
+
+
+def _rule(name: str) -> str:
+    return "cuda_compile" if name.endswith(".cuda.o") else "compile"
+
+
+def _escaped(path: str) -> str:
+    return re.sub(r"([$ :])", r"$\1", path)
+
+
+def _written(request: Request) -> str:
+    """The build file as torch writes it."""
+    spec, cuda_home = request.spec, request.toolchain.cuda_home
+    path = request.work / "torch.ninja"
+    with _turn:
+        cpp_extension = _cpp_extension()
+        theirs, cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME, cuda_home
+        try:
+            how = (request.with_cuda, False, False, spec.standalone)
+            ldflags = cpp_extension._prepare_ldflags([*request.ldflags], *how)
+            cpp_extension._write_ninja_file_to_build_library(
+                path=str(path),
+                name=spec.name,
+                sources=[f"source{'.cu' if request.with_cuda else '.cpp'}"],
+                extra_cflags=[*request.cflags],
+                # Without these, torch would ask the GPU.
+                extra_cuda_cflags=[*_gencode(request), *request.cuda_cflags],
+                extra_sycl_cflags=[],
+                extra_ldflags=ldflags,
+                extra_include_paths=[*request.include_paths],
+                with_cuda=request.with_cuda,
+                with_sycl=False,
+                is_standalone=spec.standalone,
+            )
+        finally:
+            cpp_extension.CUDA_HOME = theirs
+    try:
+        return path.read_text("utf-8", "surrogateescape")
+    finally:
+        path.unlink()
+
+
+def _gencode(request: Request) -> list[str]:
+    if any("arch" in flag for flag in request.cuda_cflags):
+        return []
+    return flags.gencode(request.architectures)
+
+
+def _cpp_extension() -> Any:
+    """torch's module, which takes a seventh of a second to import."""
+    if module := sys.modules.get("torch.utils.cpp_extension"):
+        return module
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    level, by_nvml = logger.level, "PYTORCH_NVML_BASED_CUDA_CHECK"
+    asked = os.environ.get(by_nvml)
+    logger.setLevel(logging.ERROR)  # it warns where there is no GPU
+    os.environ[by_nvml] = "1"  # it asks for one, which otherwise would spoil a later fork
+    try:
+        from torch.utils import cpp_extension
+    finally:
+        logger.setLevel(level)
+        if asked is None:
+            del os.environ[by_nvml]
+        else:
+            os.environ[by_nvml] = asked
+    return cpp_extension
+
+
+def _adapted(text: str, request: Request) -> str:
+    """torch's variables and rules, so that compilers report every header in files that are kept,
+    and the linker what it reads.
+    """
+    head = text[: text.index("\nbuild ") + 1]
+    head = head.replace(" -MMD -MF ", " -MD -MF ").replace("\n  deps = gcc", "")
+    if "$nvcc -MD" not in head:
+        head = head.replace(" $nvcc ", " $nvcc -MD -MF $out.d ", 1)
+    cxx = request.toolchain.cxx or ""
+    if len(shlex.split(cxx)) > 1:  # torch quotes it as one word, and puts another wrapper before it
+        head = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {cxx}", head)
+    if request.toolchain.tells_link and not _HAS_LINKER.search(" ".join(request.ldflags)):
+        head = re.sub(r"(?m)^ldflags = .*$", rf"\g<0> {TELL_LINK}", head)
+    return head
+
+
+def run(
+    request: Request,
+    ninja: Path,
+    jobs: int,
+    more: Mapping[str, str],
+    on_line: Callable[[str], None],
+    on_tick: Callable[[], None],
+) -> int:
+    """Run ninja in the folder of a request, with more environment variables.
+
+    Passes on each line of its output, and signs of life in between. Returns its exit status,
+    negative if a signal ended it. However this function is left, no process that it started
+    survives.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in _LEFT_OUT}
+    environment |= {"NINJA_STATUS": "[%f/%t %e] ", **SPEAK_PLAINLY, **more}
+    words = [str(ninja), "-v", "-j", str(jobs), request.product]
+    command = [interpreter(), "-I", "-S", "-X", "utf8", str(_GUARD), *words]
+    try:
+        guard = subprocess.Popen(
+            command,
+            cwd=request.work,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # Ctrl-C goes to us alone, and we end the guard in order
+        )
+    except OSError as error:
+        raise ToolchainError(f"cannot start {command[0]}: {error.strerror}") from error
+    assert guard.stdin is not None
+    assert guard.stdout is not None
+    _inputs.add(guard.stdin.fileno())
+    try:
+        _stream(guard.stdout, guard, on_line, on_tick)
+        return guard.wait()
+    finally:
+        _end(guard)
+
+
+def _stream(
+    output: IO[bytes],
+    guard: subprocess.Popen[bytes],
+    on_line: Callable[[str], None],
+    on_tick: Callable[[], None],
+) -> None:
+    """Pass on lines until the output ends, or only strays hold it open."""
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        with output:  # closed here, because strays may hold the other end open
+            for line in output:
+                lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    ended, failed, heard = False, False, 0.0
+    while True:
+        cancel.check()
+        try:
+            line = lines.get(timeout=_LAST_WORDS if failed else _TICK)
+        except queue.Empty:
+            if ended:
+                return
+            if failed and time.monotonic() > heard + _LAST_WORDS:
+                _hang_up(guard)  # ninja would wait for the compilers that still run
+            ended = guard.poll() is not None
+            on_tick()
+            continue
+        if line is None:
+            return
+        failed, heard = failed or FAILED.encode() in line[:20], time.monotonic()
+        on_line(line.decode(errors="replace").rstrip("\r\n"))
+
+
+def _hang_up(guard: subprocess.Popen[bytes]) -> None:
+    """Tell a guard that is still running to end what it started."""
+    assert guard.stdin is not None
+    if not guard.stdin.closed:
+        _inputs.discard(guard.stdin.fileno())
+        with suppress(BrokenPipeError):
+            guard.stdin.close()
+
+
+def _end(guard: subprocess.Popen[bytes]) -> None:
+    _hang_up(guard)
+    try:
+        guard.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        guard.kill()
+        guard.wait()
+    if guard.returncode:
+        end_session(guard.pid)  # ninja and the compilers outlive a guard that was killed
+
+
+def _let_go() -> None:
+    """In a forked child, close the pipe: its copy would keep the guard alive after the parent."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in _inputs:
+        os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
+    _inputs.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+def interpreter() -> str:
+    """The path of Python. In a program that embeds it, ``sys.executable`` may be that program."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    folders = (os.path.join(prefix, "bin") for prefix in (sys.prefix, sys.base_prefix))
+    beside = (os.path.join(folder, name) for folder in folders for name in (version, "python3"))
+    for path in (sys.executable or "", *beside):
+        if re.match(r"(?i)python|pypy", os.path.basename(path)) and os.access(path, os.X_OK):
+            return path
+    raise ToolchainError(
+        f"there is no {version} in {sys.prefix}/bin, and sys.executable is {sys.executable!r}; "
+        "set sys.executable to the Python that is to run the compilers"
+    )

@@ -1,0 +1,287 @@
+"""The object store: an object is found by its command and the digests of what it read.
+
+As in ccache's direct mode: a command has a few entries, each with the files that its compiler read
+then. If all of them are as they were, the entry's object is what the compiler would make now.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ..request import flags, texts
+from ..request.request import Request
+from ..store import cache, checked_json, files, private
+from ..store.files import STALE, Inputs, digest_of
+from ..user.errors import BuildError
+from . import pch
+from .ninja import LINK_DEPENDENCIES
+
+NINJA_LOG = ".ninja_log"
+_ENTRIES = 8  # of one command that are looked at
+# Objects with these flags write beside themselves, or name the folder that they were compiled in.
+_PLACED = re.compile(r"--coverage|-fprofile|-ftest-coverage|-gsplit-dwarf|-save-temps")
+_NOT_PREPROCESSED = (".s", ".i", ".ii")  # whose compiler reports no files
+# The files of torch and the compiler, whose versions are in the key, and their names behind it.
+_TORCH = "|".join({re.escape(f(os.path.dirname(torch.__file__))) for f in (str, os.path.realpath)})
+_VERSIONED = re.compile(
+    rf"(?:(?:{_TORCH})/(?:include(?:/torch/csrc/api/include)?|lib)"
+    r"|/usr/lib/gcc/[^/]+/[^/]+/include[^/]*|/usr/include/(?:[^/]+/)?c\+\+/[^/]+)/(.*)"
+)
+# The entries of a request's content that a command does not show.
+_OF_TOOLS = {
+    *("schema", "torch", "cuda", "python", "machine", "cxx", "compiler", "scripts", "nvcc"),
+    *("environment", "processor"),
+}
+_TEXT_BYTES = 4 << 20  # the most that is read of a file for what it asks for
+
+
+class Made(NamedTuple):
+    """An object in the folder where a request is compiled."""
+
+    digest: str
+    inputs: Inputs
+    seconds: float
+
+
+class Store:
+    """The objects of one request. ``changed`` has files that were edited while they were read."""
+
+    def __init__(self, request: Request, commands: dict[str, str], since: int) -> None:
+        self._request = request
+        self._since = since
+        self._stamps = files.Stamps(request.work)
+        # The user's texts as they are when the build begins; given ones are written by us alone.
+        digests = request.content["files"]
+        self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
+        self._before = files.closure([*request.sources, *request.beside], request.folders)
+        self._sources = dict(zip(request.objects, request.sources, strict=True))
+        tools = {k: v for k, v in request.content.items() if k in _OF_TOOLS}
+        placed = [request.place] if _PLACED.search(" ".join(commands.values())) else []
+        self._commands = {
+            name: self._digest_of(command, tools, placed) for name, command in commands.items()
+        }
+        self.changed: set[str] = set()
+        self.header: tuple[str, ...] = ()  # what the precompiled header was made from
+
+    def _digest_of(self, command: str, tools: dict[str, object], placed: list[str]) -> str:
+        """The same for all checkouts of our own sources."""
+        if self._request.spec.ours:
+            command = command.replace(os.path.join(self._request.base, ""), "./")
+        return digest_of([command, tools, self._request.spec.macros, placed])
+
+    def find(self, name: str) -> Made | None:
+        """Take an object from the store, if it would be the same now."""
+        command, folder = self._commands[name], self._folder(name)
+        found = sorted(folder.glob(f"{command}-*.json"), key=os.path.getmtime, reverse=True)
+        for entry in found[:_ENTRIES]:
+            with suppress(OSError, ValueError, KeyError, TypeError):  # gone, or not whole
+                if private.why_not_private(entry):
+                    continue
+                told = checked_json.read(entry)
+                inputs = Inputs(**told["inputs"])
+                if inputs.changes(self._request.base, self._stamps):
+                    continue
+                cache.link_or_copy(entry.with_suffix(".o"), self._request.work / name)
+                if files.digest(self._request.work / name) == told["digest"]:
+                    for path in (entry, entry.with_suffix(".o")):
+                        os.utime(path)
+                    return Made(told["digest"], inputs, told["seconds"])
+                (self._request.work / name).unlink()
+        return None
+
+    def keep(self, name: str, seconds: float) -> Made | None:
+        """Put a compiled object into the store; None if what it read was edited meanwhile.
+
+        Raises:
+            BuildError: the compiler did not report what it read.
+        """
+        request = self._request
+        source = self._sources[name]
+        read = _compiled_from(request, name)
+        if not read and source.endswith(_NOT_PREPROCESSED):
+            read = [request.path_of(source)]
+        if not read:
+            raise BuildError(
+                f"error: the compiler did not report which headers {name} includes, so edits of "
+                "these would go unnoticed; CXX must pass on -MMD and -MF"
+            )
+        if self.header and pch.starts_with_it(request, source):
+            read += self.header  # which the compiler does not tell
+        given = [*request.cflags, *request.cuda_cflags]
+        inputs = self.inputs([*read, *flags.named_files(given)])
+        made = Made(files.digest(request.work / name), inputs, seconds)
+        if not self.changed.isdisjoint(inputs.files):
+            return None
+        if STALE not in inputs.files.values():
+            self._put(name, made)
+        return made
+
+    def _put(self, name: str, made: Made) -> None:
+        folder = self._folder(name)
+        entry = folder / f"{self._commands[name]}-{digest_of(made.inputs)}.json"
+        with cache.writing():
+            cache.make_directory(folder)
+            partial = entry.with_suffix(f".{os.getpid()}.partial")
+            cache.link_or_copy(self._request.work / name, partial)
+            os.replace(partial, entry.with_suffix(".o"))
+            told = {"digest": made.digest, "seconds": made.seconds}
+            checked_json.write(entry, {**told, "inputs": made.inputs._asdict()})
+
+    def _folder(self, name: str) -> Path:
+        return cache.builds_directory() / "objects" / self._commands[name][:2]
+
+    def linked(self) -> Inputs:
+        """What the linker read, besides the objects."""
+        return self.inputs(_linked_from(self._request), _library_names(self._request))
+
+    def inputs(self, read: Iterable[str], looked_for: Iterable[str] = ()) -> Inputs:
+        """The inputs with these files, and with names that were looked for, perhaps in vain."""
+        request, found, tails = self._request, {}, [*looked_for]
+        made_here = (os.path.join(request.work, ""), f"{cache.builds_directory()}/pch/")
+        folders, paths = {*request.folders}, []
+        for path in dict.fromkeys(map(_plain, read)):
+            if match := _VERSIONED.fullmatch(path):
+                tails.append(match[1])
+                continue
+            given = self._given.get(path)
+            if given is None and path.startswith(made_here):
+                continue
+            paths.append(path)
+            label = os.path.basename(path) if given else request.label(path)
+            found[label] = given or self._digest(path, label)
+            if given or request.is_own(path):
+                folders.add(os.path.dirname(path))
+                asked = self._asks(path)
+                tails += asked.names
+                folders.update(_upward(request.folders, asked.names))
+                found |= self._assembled(asked)
+        names, there = files.looked_up(sorted(folders), paths, tails)
+        # What is made in the folder itself is no input.
+        there.pop(str(request.work), None)
+        return Inputs(found, {request.label(f): have for f, have in there.items()}, names)
+
+    def _assembled(self, asked: texts.Asks) -> dict[str, str]:
+        """The files that an assembler includes; where the text does not tell, nothing is kept."""
+        request, found = self._request, {}
+        for name in asked.assembled:
+            places = (os.path.join(folder, name) for folder in ("/", *request.include_paths))
+            if there := next(filter(os.path.isfile, places), ""):
+                found[request.label(there)] = self._digest(there, request.label(there))
+            else:
+                found[f"{name}, which an assembler includes"] = STALE
+        return found | ({"a file that an assembler includes": STALE} if asked.untold else {})
+
+    def _digest(self, path: str, label: str) -> str:
+        """The digest of a file that was read, and whether it changed since the build began."""
+        now = files.text_digest(path) if label[:1] != "/" else self._stamps.digest(path)
+        if path in self._before:
+            if now != self._before[path]:
+                self.changed.add(label)
+            return now
+        try:
+            changed = max(os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns)
+        except OSError:
+            self.changed.add(label)
+            return STALE
+        if changed > time.time_ns():  # by a clock that is ahead: nobody can tell
+            return STALE
+        if changed >= self._since:
+            self.changed.add(label)
+        return now
+
+    def _asks(self, path: str) -> texts.Asks:
+        told = ""
+        with suppress(OSError):
+            if os.path.getsize(path) <= _TEXT_BYTES:
+                (told,) = texts.read([path]) or ("",)
+        return texts.asks(told, (*self._request.cflags, *self._request.cuda_cflags))
+
+    def save(self) -> None:
+        """Keep the digests of files that this build has read, for the next one in this place."""
+        self._stamps.save()
+
+
+def _upward(folders: Iterable[str], names: Iterable[str]) -> set[str]:
+    """Where names with ``../`` in them lead to."""
+    leading = [name for name in names if "../" in name]
+    return {
+        os.path.normpath(os.path.join(folder, os.path.dirname(name)))
+        for folder in folders
+        for name in leading
+    }
+
+
+def _plain(path: str) -> str:
+    """The path without ``..``, which the text alone may resolve wrongly."""
+    if ".." not in path:
+        return path
+    plain = os.path.normpath(path)
+    with suppress(OSError):
+        if os.path.samefile(plain, path):
+            return plain
+    return os.path.realpath(path)
+
+
+def finished(work: Path) -> dict[str, float]:
+    """The outputs that ninja made without an error, and the seconds that each took."""
+    found = {}
+    with suppress(OSError):
+        lines = (work / NINJA_LOG).read_text("utf-8", "surrogateescape").splitlines(keepends=True)
+        for line in lines[1:]:
+            if line.endswith("\n"):  # else a full disk has cut it off
+                start, end, _, output, _ = line.split("\t")
+                found[output] = (int(end) - int(start)) / 1000
+    return found
+
+
+def _compiled_from(request: Request, name: str) -> list[str]:
+    """The files that an object was made from, as the compiler reports them; empty if it did not."""
+    try:
+        text = (request.work / f"{name}.d").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return []
+    _, _, rest = text.replace("\\\n", " ").partition(":")
+    first, _, _ = rest.partition("\n")
+    return [os.path.join(request.work, path) for path in _paths(first)]
+
+
+def _paths(text: str) -> list[str]:
+    """The paths in a rule of make as compilers write it.
+
+    A blank or a tab has a backslash before it, and those that stand before it in the name are
+    doubled. Elsewhere a backslash is itself.
+    """
+    words = re.findall(r"(?:\\[ \t#:]|\\\\(?=\\*[ \t])|\$\$|[^ \t])+", text)
+    return [re.sub(r"\\([ \t#:])|\\(\\)(?=\\*[ \t])|\$(\$)", r"\1\2\3", word) for word in words]
+
+
+def _linked_from(request: Request) -> list[str]:
+    """The files that the linker read, or those that the flags name if it does not report any."""
+    try:
+        text = (request.work / LINK_DEPENDENCIES).read_text("utf-8", "surrogateescape")
+        lines = text.partition("\n\n")[0].splitlines()[1:]
+        told = [line.removesuffix("\\").strip() for line in lines]  # blanks are not escaped
+    except OSError:
+        names = _library_names(request)
+        told = [os.path.join(folder, name) for folder in request.folders for name in names]
+    told += flags.named_files(request.ldflags)
+    paths = (os.path.join(request.work, name) for name in told)
+    # Files of the compiler's own that it has removed are among them.
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def _library_names(request: Request) -> list[str]:
+    """The names of the files that ``-l`` looks for."""
+    words = "\n".join(flags.parts(request.ldflags))
+    names = re.findall(r"(?m)^(?:-l|--?library\b[=\n])\n?(.+)", words)
+    exact = [name[1:] for name in names if name[:1] == ":"]
+    usual = [f"lib{name}{end}" for name in names if name[:1] != ":" for end in (".so", ".a")]
+    return exact + usual

@@ -1,0 +1,105 @@
+"""The build that an import starts: the command ``build`` in a child, while the program goes on.
+
+The child ends when the pipe to it closes, so it never outlives this process, and keeps what it has
+compiled. The first use of what it builds waits for the lock of that build, or builds itself. As
+soon as this process loads something else, the child is ended: what the user runs has the machine
+for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..user.errors import LltmJitError
+
+if TYPE_CHECKING:
+    from ..request.spec import Spec
+
+_LOCK = "import"  # of the process that has a child; the other ranks of a job need none
+_NICE = 5
+# Not `-m`, which would import from the current directory first.
+_CODE = f"""import json, os, sys
+os.nice({_NICE})
+sys.path[:] = json.loads(sys.argv.pop(1))
+from lltm_jit.cli import main
+sys.exit(main())
+"""
+
+_child: subprocess.Popen[bytes] | None = None
+_names: set[str] = set()
+_held: int | None = None  # the lock
+_turn = threading.Lock()
+
+
+def start(specs: list[Spec]) -> None:
+    """Have a child build extensions of this package, unless another process already does.
+
+    If no child can be started, the first use builds them.
+    """
+    from ..compile.ninja import interpreter
+    from ..store import cache, lock
+
+    global _child, _held
+    with _turn, suppress(OSError, LltmJitError):
+        wanted = _names | {spec.name for spec in specs}
+        _end()
+        cache.make_builds_directory()
+        _held = lock.take(_LOCK)
+        if _held is None:
+            return
+        path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
+        _child = subprocess.Popen(
+            [interpreter(), "-I", "-c", _CODE, path, "build", "--until-eof", *sorted(wanted)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "LLTM_JIT_AT_IMPORT": "0"},
+            start_new_session=True,
+        )
+        _names.update(wanted)
+
+
+def stand_back(spec: Spec) -> None:
+    """End the child, unless the caller is about to wait for what it builds."""
+    if _child is not None and not (spec.ours and spec.name in _names):
+        with _turn:
+            _end()
+
+
+def _end() -> None:
+    global _child, _held
+    if _child is not None:
+        assert _child.stdin is not None
+        with suppress(OSError):  # a program that becomes a daemon closes all that is open
+            _child.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            _child.wait(timeout=5)
+        _child = None
+    _names.clear()
+    if _held is not None:
+        from ..store import lock
+
+        lock.release(_held)
+        _held = None
+
+
+def _forget() -> None:
+    """A forked child keeps nobody's child alive."""
+    global _child, _held, _turn
+    _turn = threading.Lock()
+    if _child is not None and _child.stdin is not None:
+        with suppress(OSError):
+            os.close(_child.stdin.fileno())
+        _child.returncode = 0  # not ours to wait for
+    _child = None
+    _names.clear()
+    _held = None  # which lock.py closes
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,304 @@
+"""What a spec means on this machine, and the key of its builds.
+
+The key covers what is known before anything is compiled: the spec, the tools and their environment,
+and the content of the sources. What the tools then read belongs to a build (``files.Inputs``). Both
+depend on contents, never on times.
+"""
+
+# No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
+
+import hashlib
+import os
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..machine.toolchain import Toolchain, detect
+from ..machine.tools import cuda_cure
+from ..store import cache, files
+from ..store.cache import Record
+from ..store.files import digest_of, label_of
+from ..user.errors import BuildError, SourceMissing, ToolchainError
+from . import flags
+from .spec import SOURCE_SUFFIXES, Spec, find_sources
+
+_NAME = r"[\w.+-]+"
+# The entries of a request's content that another machine may differ in, though a build of it fits.
+TOOLS = {
+    *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
+    *("cflags", "cuda_cflags", "ldflags", "include_paths", "folder", "sources", "files"),
+}
+_WORDS = {
+    "torch": "torch",
+    "cuda": "torch's CUDA",
+    "python": "the Python ABI",
+    "machine": "the processor type",
+    "processor": "the processor",
+    "cxx": "the compiler's command",
+    "compiler": "the compiler",
+    "nvcc": "nvcc",
+    "architectures": "the architectures",
+    "cflags": "the C++ flags",
+    "cuda_cflags": "the CUDA flags",
+    "ldflags": "the linker flags",
+    "include_paths": "the include paths",
+    "environment": "the compile environment",
+    "with_cuda": "CUDA",
+    "constants": "the constants",
+    "libraries": "torch's place",
+}
+
+
+class Request:
+    """A spec with its sources, and with the tools, as they are now.
+
+    ``content`` is all that is known in advance and decides the content of the library, ready for
+    JSON. ``key`` is its digest, with which the keys of all its builds begin. ``place`` is the name
+    of the folder in which it is compiled, also after an edit of its files.
+    """
+
+    def __init__(self, spec: Spec, toolchain: Toolchain | None = None) -> None:
+        self.spec = spec
+        self.toolchain = tools = toolchain or detect()
+        _check_name(spec)
+        found = find_sources(spec, tools.cuda)
+        self.sources, self.beside, self.base = found.compiled, found.beside, found.base
+        self.include_paths = found.include_paths
+        self.with_cuda = found.has_cuda if spec.with_cuda is None else spec.with_cuda
+        self.note = spec.note
+        if self.with_cuda and not tools.cuda:
+            if not (spec.ours and spec.around):
+                cure = f"{tools.cuda_missing}; {cuda_cure()}"
+                raise ToolchainError(f"{spec.name} needs CUDA, but {cure}")
+            self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
+        _check_sources(self)
+        self.cflags, self.cuda_cflags, self.ldflags = flags.of(spec, tools, self.with_cuda)
+        self.architectures = flags.architectures(tools, self.cuda_cflags) if self.with_cuda else ()
+        self.content = self._content()
+        self.key = self._key()
+
+    @cached_property
+    def place(self) -> str:
+        """The folder in which it is compiled. Equal names with other texts have folders of their
+        own, so that they can be built at the same time.
+        """
+        told = {name: value for name, value in self.content.items() if name != "files"}
+        texts = [text for _, text in self.spec.texts]
+        return digest_of([told, self.sources, self.include_paths, texts])
+
+    @cached_property
+    def work(self) -> Path:
+        """The path of that folder."""
+        return cache.work_directory(self.place)
+
+    def path_of(self, source: str) -> str:
+        """The path of a source, also of one that is given as a string."""
+        return os.path.join(self.work, source)
+
+    @cached_property
+    def product(self) -> str:
+        """The file that the build makes."""
+        if self.spec.device_code:
+            return self.objects[0]
+        return self.spec.name + ("" if self.spec.standalone else ".so")
+
+    @cached_property
+    def objects(self) -> tuple[str, ...]:
+        """The object of each source: torch's name for it, unless that is taken or has a blank.
+
+        Sources of the same name in different folders are told apart by a digest.
+        """
+        cuda = (".cu", ".cuh") if self.with_cuda else ()
+        paths = [*map(Path, self.sources)]
+        kinds = [".cuda.o" if path.suffix in cuda else ".o" for path in paths]
+        names = [path.stem + kind for path, kind in zip(paths, kinds, strict=True)]
+        objects = []
+        for path, name, kind in zip(paths, names, kinds, strict=True):
+            fits = re.fullmatch(_NAME, name)
+            if not fits or names.count(name) > 1:
+                digest = hashlib.sha256(os.fsencode(self.label(str(path)))).hexdigest()[:20]
+                name = (f"{path.stem[:100]}." if fits else "") + digest + kind
+            objects.append(name)
+        return tuple(objects)
+
+    def label(self, path: str) -> str:
+        """A file's name as the user sees it and as a key records it."""
+        return label_of(self.base, path)
+
+    @property
+    def folders(self) -> list[str]:
+        """The user's own folders, in which a tool may look for headers or libraries."""
+        words = flags.words((*self.spec.cflags, *self.spec.cuda_cflags, *self.spec.ldflags))
+        given = re.findall(r"(?m)^-(?:I|L|isystem|iquote|idirafter)\n?(/.*)", "\n".join(words))
+        beside = map(os.path.dirname, map(self.path_of, self.sources))
+        return [*dict.fromkeys([*beside, *self.include_paths, *given])]
+
+    def is_own(self, path: str) -> bool:
+        """Whether a file seems to belong to the user, not to a library."""
+        if path.startswith(tuple(os.path.join(folder, "") for folder in self.folders)):
+            return True
+        return os.path.isabs(path) and not path.startswith(flags.library_folders())
+
+    def matches(self, record: Record, stamps: files.Stamps | None = None) -> bool:
+        """Whether a build is one of this request, and of the files as they are now."""
+        return record.content == self.content and not record.inputs.changes(self.base, stamps)
+
+    def _content(self) -> dict[str, Any]:
+        spec, tools, cuda = self.spec, self.toolchain, self.with_cuda
+        labels = [*map(self.label, self.sources)]
+        content = {
+            "schema": cache.SCHEMA,
+            "name": spec.name,
+            "torch": tools.torch_version,
+            "cuda": tools.torch_cuda,
+            "python": tools.python_abi,
+            "machine": tools.machine,
+            "cxx": tools.cxx,
+            "compiler": tools.cxx_version,
+            "scripts": [
+                f"{path} {digest}"
+                for path, digest in tools.scripts
+                if cuda or os.path.basename(path) != "nvcc"
+            ],
+            "nvcc": tools.nvcc_version if cuda else None,
+            "architectures": list(self.architectures),
+            "cflags": list(self.cflags),
+            "cuda_cflags": list(self.cuda_cflags),
+            "ldflags": list(self.ldflags),
+            "include_paths": [*map(self.label, self.include_paths)],
+            "environment": [f"{name}={value}" for name, value in tools.environment],
+            "with_cuda": cuda,
+            "product": [spec.python_module, spec.standalone, spec.device_code],
+            "sources": labels,
+            "files": self._digests(labels),
+        }
+        told = [*self.cflags, *self.cuda_cflags, tools.cxx or "", *map("=".join, tools.environment)]
+        if any("=native" in flag for flag in told):
+            from ..machine import tools as machine  # which most imports do without
+
+            content["processor"] = machine.processor()
+        if not spec.ours:  # the code may name its folder, as by __FILE__
+            content["folder"] = self.base
+        if spec.standalone:  # torch has the program look for its libraries there
+            content["libraries"] = os.path.dirname(torch.__file__)
+        if spec.variant:
+            content["constants"] = [f"{name}={value}" for name, value in spec.constants]
+        return content
+
+    def _digests(self, labels: list[str]) -> dict[str, str]:
+        found, texts = {}, dict(self.spec.texts)
+        for path, label in zip(self.sources, labels, strict=True):
+            try:
+                given = texts.get(path)
+                if given is None:
+                    found[label] = files.text(path).digest
+                else:
+                    found[label] = hashlib.sha256(given.encode()).hexdigest()
+            except OSError as error:
+                kind = SourceMissing if isinstance(error, FileNotFoundError) else BuildError
+                raise kind(
+                    f"error: cannot read {path}: {error.strerror}\n"
+                    f"   = Error building extension '{self.spec.name}'"
+                ) from error
+        return found
+
+    def _key(self) -> str:
+        name, whole = digest_of(self.content["name"]), digest_of(self.content)
+        return name[: cache.NAME] + whole[: cache.REQUEST - cache.NAME]
+
+    def build_key(self, inputs: files.Inputs) -> str:
+        """The key of a build that was made from these files."""
+        told = digest_of([inputs.files, inputs.folders])
+        return self.key + told[: cache.FILES - cache.REQUEST]
+
+
+def _check_name(spec: Spec) -> None:
+    """Refuse a name that is none for a module or a file."""
+    if spec.python_module and not (spec.variant or spec.name.isidentifier()):
+        raise BuildError(f"expected the module's name to be an identifier, but got {spec.name!r}")
+    if not re.fullmatch(_NAME, spec.name) or spec.name.startswith("."):
+        raise BuildError(f"expected the extension's name to be a file name, but got {spec.name!r}")
+
+
+def _check_sources(request: Request) -> None:
+    """Refuse an extension without sources, and paths that no build file can contain."""
+    if not request.sources:
+        raise BuildError(
+            f"extension {request.spec.name!r} has no sources; give it files that end in "
+            f"{', '.join(SOURCE_SUFFIXES)}"
+        )
+    for paths, refused in ((request.sources, "|\n\r"), (request.include_paths, "$\n\r")):
+        for path in paths:
+            if found := next((mark for mark in refused if mark in path), ""):
+                raise BuildError(
+                    f"a build file cannot contain {path}, because of the {found!r} in it; "
+                    "move the sources to a directory without one"
+                )
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What changed from one build's content to another's, in phrases with the old and new value."""
+    found = []
+    before, after = old["files"], new["files"]
+    found += [f"{name} changed" for name in after if name in before and before[name] != after[name]]
+    # The libraries that an include brings in are not of interest.
+    found += [f"{name} added" for name in after if name not in before and not os.path.isabs(name)]
+    found += [f"{name} removed" for name in before if name not in after and not os.path.isabs(name)]
+    for entry, words in _WORDS.items():
+        if old.get(entry) != new.get(entry):
+            found.append(_value_change(words, old.get(entry), new.get(entry)))
+    if not found and old.get("scripts") != new.get("scripts"):
+        found.append("the script that calls the compiler changed")
+    return found
+
+
+def _value_change(words: str, old: Any, new: Any) -> str:
+    if isinstance(old, list) and isinstance(new, list):
+        gone = " ".join(str(item) for item in old if item not in new)
+        come = " ".join(str(item) for item in new if item not in old)
+        if not gone and not come:
+            return f"{words} changed order"
+        return f"{words} changed from {gone or 'nothing'} to {come or 'nothing'}"
+    return f"{words} changed from {old} to {new}"
+
+
+def reasons(request: Request) -> list[str]:
+    """Why a build is needed, compared with the last one of this name, one phrase per reason."""
+    new = request.content
+    old = next((record for record in cache.records(request.spec.name) if _alike(record, new)), None)
+    if old is None:
+        return ["first use" if request.spec.variant else "first build"]
+    if old.content.get("folder") != new.get("folder"):
+        return [f"the last build was in another folder, {old.content['folder']}"]
+    changed = [label for label in old.inputs.changes(request.base) if label not in new["files"]]
+    phrases = differences(old.content, new)
+    phrases += [_change_of(old, request.base, each) for each in changed]
+    return phrases or ["the cached build cannot be used"]
+
+
+def _change_of(old: Record, base: str, change: str) -> str:
+    if change not in old.inputs.files:
+        return change
+    return f"{change} {'changed' if os.path.exists(files.place(base, change)) else 'removed'}"
+
+
+def _alike(record: Record, new: dict[str, Any]) -> bool:
+    """Whether a build can be what a new one replaces: not one for a debugger or a profiler."""
+    old = record.content
+    kinds = [{"-g", "-lineinfo"} & {*each["cflags"], *each["cuda_cflags"]} for each in (old, new)]
+    same = old.get("constants") == new.get("constants") and kinds[0] == kinds[1]
+    return same and bool(old["files"].keys() & new["files"].keys())
+
+
+def words_of(entry: str) -> str:
+    """What an entry of a request's content is called."""
+    return _WORDS.get(entry, entry)
+
+
+def in_short(reasons: list[str]) -> str:
+    """The first three reasons, and how many more there are."""
+    more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return ", ".join(reasons[:3]) + more

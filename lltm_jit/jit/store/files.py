@@ -1,0 +1,285 @@
+"""What files hold, and whether all that a build read is still the same.
+
+A build is current as long as each file that its tools read has the same digest, and the user's own
+folders have the same of those names under which a tool looked for a file. So a header that appears
+in front of another one makes the build stale, too.
+"""
+
+# No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import checked_json
+
+STALE = ""  # in place of a digest: no file has it
+_SECOND = 1_000_000_000
+_TICK_NS = 50_000_000  # two changes this far apart have different times
+_COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
+_INCLUDE = re.compile(r'#[ \t]*(?:include|import)[ \t]*["<]([^">\n]+)[">]')
+
+
+class Content(NamedTuple):
+    """What matters of a text: the digest of its bytes, and the names that it includes."""
+
+    digest: str
+    includes: tuple[str, ...]
+    stamp: list[int]
+
+
+_known: dict[str, Content] = {}  # a stamp stands for the content within a process
+
+
+def text(path: str) -> Content:
+    """The content of a text as it is now.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    known = _known.get(path)
+    if known is not None and known.stamp == stamp_of(path):
+        return known
+    file = open_at_once(path, os.O_RDONLY)
+    try:
+        stamp = _stamp(os.fstat(file))
+        settled = _is_settled(stamp)  # before it is read, because that takes time, too
+        read = b"".join(iter(partial(os.read, file, stamp[1] + 1), b""))
+    finally:
+        os.close(file)
+    found = Content(hashlib.sha256(read).hexdigest(), _includes(os.fsdecode(read)), stamp)
+    if settled:
+        _known[path] = found
+    return found
+
+
+def _includes(text: str) -> tuple[str, ...]:
+    return tuple(
+        match[1]
+        for match in _INCLUDE.finditer(text)
+        if not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
+    )
+
+
+def digest(path: str | Path) -> str:
+    """The digest of a file's content; ``STALE`` if it cannot be read."""
+    hasher = hashlib.sha256()
+    try:
+        with open(path, "rb", buffering=0, opener=open_at_once) as file:
+            while block := file.read(1 << 16):  # larger ones are fresh pages from the system
+                hasher.update(block)
+    except (OSError, ValueError):  # a name with a null byte is no path at all
+        return STALE
+    return hasher.hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """A short digest of what JSON can hold."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
+    """Open like ``open``, but treat a pipe in place of a file as empty, and do not wait for it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def stamp_of(path: str) -> list[int]:
+    """What changes in a file's metadata whenever its content does; empty if there is no file."""
+    try:
+        return _stamp(os.stat(path))
+    except (OSError, ValueError):
+        return []
+
+
+def _stamp(status: os.stat_result) -> list[int]:
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return [status.st_dev, status.st_size, *times, status.st_ino]
+
+
+def _is_settled(stamp: list[int]) -> bool:
+    """Whether another change of the file would give it another stamp."""
+    tick = _TICK_NS if stamp[3] % _SECOND else _COARSE_TICK_NS
+    return stamp[3] <= time.time_ns() - tick
+
+
+class Stamps:
+    """Digests of files that this host has read since it booted, kept in a folder.
+
+    A stamp stands for a digest only there: file systems of images have the same times and inodes
+    for other contents, so a file system that cannot be written is not believed at all.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / f"stamps-{_boot()}.json"
+        self._added = False
+        self._known: dict[str, list[Any]] | None = None
+
+    def digest(self, path: str) -> str:
+        """The digest of a file; it is read only if its stamp is not known."""
+        if self._known is None:
+            self._known = {}
+            with suppress(OSError, ValueError):
+                self._known = checked_json.read(self._file) if _boot() else {}
+        stamp = stamp_of(path)
+        known = self._known.get(path)
+        if known is not None and known[:-1] == stamp and _is_changeable(stamp[0], path):
+            return known[-1]
+        found = digest(path)
+        if stamp and _is_settled(stamp):
+            self._known[path] = [*stamp, found]
+            self._added = True
+        return found
+
+    def note(self, digests: Mapping[str, str]) -> None:
+        """Note the digests of files that were just read."""
+        self._known = {}
+        for path, found in digests.items():
+            stamp = stamp_of(path)
+            if stamp and _is_settled(stamp):
+                self._known[path] = [*stamp, found]
+        self._added = True
+
+    def save(self) -> None:
+        """Keep what was added, where that can be written."""
+        if self._added and _boot():
+            with suppress(OSError):
+                checked_json.write(self._file, self._known or {})
+
+
+@cache
+def _boot() -> str:
+    """What identifies this host since it booted; empty where the system does not say."""
+    with suppress(OSError):
+        told = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+        return digest_of([told, os.uname().nodename])[:8]
+    return ""
+
+
+_changeable: dict[int, bool] = {}
+
+
+def _is_changeable(device: int, path: str) -> bool:
+    """Whether a file system is mounted for writing, so that its stamps follow its contents."""
+    if device not in _changeable:
+        _changeable[device] = not os.statvfs(path).f_flag & os.ST_RDONLY
+    return _changeable[device]
+
+
+class Inputs(NamedTuple):
+    """What a build or an object was made from, ready for JSON.
+
+    ``files`` are digests by label: a path relative to the base of the sources, or an absolute one.
+    ``folders`` are the user's folders, each with those of ``names`` that it has.
+    """
+
+    files: dict[str, str] = {}  # noqa: RUF012 - nobody changes a default
+    folders: dict[str, list[str]] = {}  # noqa: RUF012
+    names: list[str] = []  # noqa: RUF012
+
+    def changes(self, base: str, stamps: Stamps | None = None, lenient: bool = False) -> list[str]:
+        """The labels of files that changed, and in words the names that came or went.
+
+        If it is lenient, files outside the base may be missing.
+        """
+        found = []
+        for label, then in self.files.items():
+            path = place(base, label)
+            own = label[:1] != "/"
+            now = stamps.digest(path) if stamps and not own else text_digest(path)
+            if now != then and not (lenient and not own and now == STALE):
+                found.append(label)
+        names = set(self.names)
+        for label, had in self.folders.items():
+            for name in sorted(names_in(place(base, label), names).symmetric_difference(had)):
+                found.append(f"{name} came or went in {label}")
+        return found
+
+
+def place(base: str, label: str) -> str:
+    """The path of a label's file."""
+    return label if label[:1] == "/" else os.path.normpath(os.path.join(base, label))
+
+
+def label_of(base: str, path: str) -> str:
+    """The label of a path: relative if it is below the base."""
+    start = os.path.join(base, "")
+    return path[len(start) :] if path.startswith(start) and ".." not in path else path
+
+
+def text_digest(path: str) -> str:
+    """The digest of a text, whose content is known to a process that has read it."""
+    try:
+        return text(path).digest
+    except (OSError, ValueError):
+        return STALE
+
+
+def names_in(folder: str, names: Collection[str]) -> set[str]:
+    """Which of the names a folder has; none if there is no folder."""
+    try:
+        return set(names).intersection(os.listdir(folder))
+    except OSError:
+        return set()
+
+
+def looked_up(
+    folders: Iterable[str], paths: Iterable[str], tails: Iterable[str] = ()
+) -> tuple[list[str], dict[str, list[str]]]:
+    """The names under which tools may have looked for files, and those that the folders have.
+
+    A tool does not tell by which name it found a path, so each end of the path counts; ``tails``
+    are whole names. Where a folder has the first part of a name, the rest is looked for inside.
+    """
+    ends: dict[str, set[str]] = {}
+    for path in paths:
+        parts = path.strip("/").split("/")
+        for index, part in enumerate(parts, 1):
+            ends.setdefault(part, set()).add("/".join(parts[index:]))
+    for tail in tails:
+        first, _, rest = tail.partition("/")
+        ends.setdefault(first, set()).add(rest)
+    found = set()
+    waiting = [(folder, ends) for folder in folders]
+    while waiting:
+        folder, here = waiting.pop()
+        if folder in found:
+            continue
+        found.add(folder)
+        for name in names_in(folder, here):
+            inside: dict[str, set[str]] = {}
+            for rest in filter(None, here[name]):
+                first, _, more = rest.partition("/")
+                inside.setdefault(first, set()).add(more)
+            if inside and os.path.isdir(f"{folder}/{name}"):
+                waiting.append((f"{folder}/{name}", inside))
+    return sorted(ends), {folder: sorted(names_in(folder, ends)) for folder in found}
+
+
+def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
+    """The digests of texts, and of what they include from their own or from these folders.
+
+    This reads no conditions, and so finds more than a compiler, but for names made by macros.
+    """
+    found: dict[str, str] = {}
+    waiting = [*paths]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        try:
+            content = text(path)
+        except (OSError, ValueError):  # no file, or none that can be read, which a compiler tells
+            continue
+        found[path] = content.digest
+        for name in content.includes:
+            places = (os.path.dirname(path), *folders)
+            waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
+    return found
