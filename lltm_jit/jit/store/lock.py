@@ -19,7 +19,7 @@ from typing import Any
 
 from ..user import cancel, settings
 from ..user.errors import BuildError, CacheError
-from . import cache, checked_json, files
+from . import cache, files
 
 _open: set[int] = set()  # descriptors of this process's locks
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -154,7 +154,7 @@ def record_failure(place: str, error: BuildError, blamed: Iterable[str]) -> None
             "time": time.time(),
             "files": {path: files.stamp_of(path) for path in blamed},
         }
-        checked_json.write(_failure_file(place), told)
+        files.write_json(_failure_file(place), told)
 
 
 def raise_failure_of_others(place: str, asked: float) -> None:
@@ -164,7 +164,7 @@ def raise_failure_of_others(place: str, asked: float) -> None:
     does one that finds that a file named by the error was edited.
     """
     try:
-        told = checked_json.read(_failure_file(place))
+        told = files.read_json(_failure_file(place))
     except (OSError, ValueError):
         return
     same = all(files.stamp_of(path) == stamp for path, stamp in told["files"].items())
