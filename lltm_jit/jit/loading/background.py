@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 
 _LOCK = "import"  # of the process that has a child; the other ranks of a job need none
 _NICE = 5
-# Not `-m`, which would import from the current directory first.
-_CODE = f"""import json, os, sys
+# Not `-m`, which would import from the current directory first. From its first moment on it ends when
+# its standard input does, by Ctrl-C, which keeps what is compiled by then.
+_CODE = f"""import json, os, signal, sys, threading
+def end_with_parent():
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=end_with_parent, daemon=True).start()
 os.nice({_NICE})
 sys.path[:] = json.loads(sys.argv.pop(1))
 from lltm_jit.cli import main
@@ -55,7 +62,7 @@ def start(specs: list[Spec]) -> None:
             return
         path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
         _child = subprocess.Popen(
-            [interpreter(), "-I", "-c", _CODE, path, "build", "--until-eof", *sorted(wanted)],
+            [interpreter(), "-I", "-c", _CODE, path, "build", *sorted(wanted)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
