@@ -15,7 +15,7 @@ from .loading.reload import load_and_give
 from .request import inline
 from .request.spec import BINDINGS
 from .store import cache, publish
-from .user.errors import BuildError
+from .user.errors import BuildError, own_frames_hidden
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,6 +39,7 @@ def load_inline(
     is_python_module: Literal[False],
     **named: Unpack[OfInline],
 ) -> str: ...
+@own_frames_hidden
 def load_inline(
     name: str,
     cpp_sources: str | Sequence[str],
@@ -72,8 +73,6 @@ def load_inline(
         sycl_sources: not supported.
         functions: the functions to bind: a name, a list of names, or a dictionary of names and
             docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``.
-            Arguments keep their names, and those defaults that are numbers, strings, ``true``,
-            ``false`` or ``std::nullopt``.
         with_pytorch_error_handling: translate C++ exceptions as torch does.
         use_pch: make the first build wait for the precompiled header; later builds use it anyway.
         no_implicit_headers: do not include ``torch/extension.h`` and the CUDA headers.
@@ -126,7 +125,7 @@ def load_listings(
             if not isinstance(given, str):  # which is refused
                 arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
     sources = [text for _, text in (*cpp, *cuda)]
-    bindings = inline.bindings(functions, with_pytorch_error_handling, sources)
+    bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
     texts = {
