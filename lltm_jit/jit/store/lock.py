@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..user import cancel, settings
@@ -115,9 +115,16 @@ def file_lock(name: str, reporter: Reporter, key: str = "") -> Iterator[None]:
     owner, descriptor = file_of(name).with_suffix(".owner"), _given.pop(name, None)
     given = descriptor is not None
     if descriptor is None:
-        logs = Follower(reporter, cache.builds_directory(), f"tmp-{key}-*/{cache.LOG}")
-        with cache.writing(), closing(logs) as follower:
-            descriptor = _wait_for(name, owner, reporter.say, follower.look)
+        logs: dict[Path, Follower] = {}
+
+        def look() -> None:
+            for log in cache.builds_directory().glob(f"tmp-{key}-*/{cache.LOG}"):
+                logs.setdefault(log, Follower(reporter, log)).look()
+
+        with cache.writing():
+            descriptor = _wait_for(name, owner, reporter.say, look)
+        if logs:
+            reporter.close()
     try:
         told = {"pid": os.getpid(), "host": platform.node(), "space": _space()}
         with cache.writing():
