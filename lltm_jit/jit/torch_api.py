@@ -17,6 +17,7 @@ from .loading.parallel import build_all
 from .loading.reload import load_and_give
 from .store import publish
 from .torch_inline import load_inline
+from .user.errors import own_frames_hidden
 
 __all__ = ["build", "extension", "load", "load_inline"]
 
@@ -42,7 +43,8 @@ def load(
     is_standalone: bool = False,
     **named: Unpack[OfLoad],
 ) -> str: ...
-def load(  # type: ignore[misc]  # it takes no more flags by place than torch's
+@own_frames_hidden  # type: ignore[misc]  # it takes no more flags by place than torch's
+def load(
     name: str,
     sources: Paths,
     extra_cflags: Flags = None,
@@ -114,6 +116,7 @@ def build(name: str, sources: Paths, **named: Unpack[OfBuild]) -> BuildInfo: ...
 def build(
     name: Sequence[Mapping[str, Any]], *, force: bool = False, verbose: bool = False
 ) -> list[BuildInfo]: ...
+@own_frames_hidden
 def build(
     name: str | Sequence[Mapping[str, Any]],
     sources: Any = None,

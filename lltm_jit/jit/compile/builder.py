@@ -292,8 +292,8 @@ def _fail(plan: _Plan, log: Path, status: int) -> None:
         shutil.copyfile(log, kept)
         publish.set_mode(kept)
     said = kept.read_text("utf-8")
-    message = diagnostics.explain(said, plan.spec, kept, status, plan.jobs)
+    error = diagnostics.explain(said, plan.spec, kept, status, plan.jobs)
     blamed = diagnostics.blamed(said, plan.spec)
     if not any(os.stat(path).st_ctime >= plan.began for path in blamed):  # edited meanwhile
-        lock.record_failure(plan.request.key, message, blamed)
-    raise BuildError(message)
+        lock.record_failure(plan.request.key, str(error), blamed)
+    raise error
