@@ -18,6 +18,7 @@ from .loading.reload import load_and_give
 from .request.spec import refuse_sycl, spec
 from .store import cache
 from .torch_inline import Flags, OfLoad, load_inline
+from .user.errors import own_frames_hidden
 
 __all__ = ["build", "load", "load_inline"]
 
@@ -45,7 +46,8 @@ def load(
     is_standalone: bool = False,
     **named: Unpack[OfLoad],
 ) -> str: ...
-def load(  # type: ignore[misc]  # it takes no more flags by place than torch's
+@own_frames_hidden  # type: ignore[misc]  # it takes no more flags by place than torch's
+def load(
     name: str,
     sources: Paths,
     extra_cflags: Flags = None,
@@ -116,6 +118,7 @@ def build(name: str, sources: Paths, **named: Any) -> BuildInfo: ...
 def build(
     name: Sequence[Mapping[str, Any]], *, force: bool = False, verbose: bool = False
 ) -> list[BuildInfo]: ...
+@own_frames_hidden
 def build(
     name: str | Sequence[Mapping[str, Any]],
     sources: Any = None,

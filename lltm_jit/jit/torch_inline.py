@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 from .loading.reload import load_and_give
 from .request import inline
 from .request.spec import BINDINGS, refuse_sycl, spec
-from .user.errors import BuildError
+from .user.errors import BuildError, own_frames_hidden
 
 Flags = Sequence[str] | None
 
@@ -64,6 +64,7 @@ def load_inline(
     is_python_module: Literal[False],
     **named: Unpack[OfInline],
 ) -> str: ...
+@own_frames_hidden
 def load_inline(
     name: str,
     cpp_sources: str | Sequence[str],
@@ -97,8 +98,6 @@ def load_inline(
         sycl_sources: not supported.
         functions: the functions to bind: a name, a list of names, or a dictionary of names and
             docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``.
-            Arguments keep their names, and those defaults that are numbers, strings, ``true``,
-            ``false`` or ``std::nullopt``.
         with_pytorch_error_handling: translate C++ exceptions as torch does.
         use_pch: make the first build wait for the precompiled header; later builds use it anyway.
         no_implicit_headers: do not include ``torch/extension.h`` and the CUDA headers.
@@ -149,7 +148,7 @@ def load_listings(
             if not isinstance(given, str):  # which is refused
                 arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
     sources = [text for _, text in (*cpp, *cuda)]
-    bindings = inline.bindings(functions, with_pytorch_error_handling, sources)
+    bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
     texts = tuple(
