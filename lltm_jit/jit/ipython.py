@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .loading.reload import Reload, reload_module
 from .request.functions import functions_of
 from .request.spec import CELL, absolute
-from .torch_inline import load_listings
+from .torch_api import load_listings
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -147,7 +147,8 @@ class Store:
         """The inputs with these files, and with names that were looked for, perhaps in vain."""
         request, tails = self._request, [*looked_for]
         made_here = (os.path.join(request.work, ""), f"{cache.builds_directory()}/pch/")
-        folders, paths, assembled = {*request.folders}, [], {}
+        folders, paths = {*request.folders}, []
+        assembled: dict[str, str] = {}
         for path in dict.fromkeys(_plain(path) if ".." in path else path for path in read):
             if match := _VERSIONED.fullmatch(path):
                 tails.append(match[1])
