@@ -121,7 +121,7 @@ def load_inline(
     is_python_module: Literal[False],
     **named: Any,
 ) -> str: ...
-@own_frames_hidden
+@own_frames_hidden  # type: ignore[misc]  # more may be given by name
 def load_inline(
     name: str,
     cpp_sources: Texts,
