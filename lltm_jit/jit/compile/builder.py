@@ -200,7 +200,6 @@ class _Build:
             compiled=compiled,
             reused=len(request.sources) - compiled,
             created=time.time(),
-            base=request.base,
             steps={name: each.seconds for name, each in made.items()},
             toolchain=request.toolchain._asdict(),
             registers=self._registers(inputs, library),

@@ -29,7 +29,7 @@ _unheard = suppress(OSError, ValueError, AttributeError)
 
 
 class Reporter:
-    """Prints the progress of one build. ``compiled`` counts the sources that were compiled.
+    """Prints the progress of one build.
 
     Args:
         verbose: print every command and the tools' own lines; by default as LLTM_JIT_VERBOSE says.
@@ -40,7 +40,7 @@ class Reporter:
         self._label = self._title = label
         self.verbose = settings.flag("LLTM_JIT_VERBOSE") if verbose is None else verbose
         self.quiet = settings.flag("LLTM_JIT_QUIET") or os.environ.get("LOCAL_RANK", "0") != "0"
-        self._steps = self._done = self.compiled = 0
+        self._steps = self._done = 0
         self._ended = ""  # the command that ended last, until that is told
         self._bar: Any = None
 
@@ -61,7 +61,7 @@ class Reporter:
     def start(self, steps: int, title: str = "") -> None:
         """A build with this many steps starts."""
         self._title = title or self._title
-        self._steps, self._done, self.compiled = steps, 0, 0
+        self._steps, self._done = steps, 0
         self._draw("")
 
     def line(self, line: str) -> None:
@@ -71,7 +71,6 @@ class Reporter:
         self._tell_end(" failed" if failed else "")
         if step := re.match(STEP, line):
             self._done, self._steps, self._ended = int(step[1]), int(step[2]), step[3]
-            self.compiled += bool(compiled_file(self._ended))
         elif not failed and not line.startswith(_STOPPED):
             self.detail(line)
 
