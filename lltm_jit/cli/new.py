@@ -128,10 +128,9 @@ def texts_of(checkout: Path, name: str, like: str) -> dict[str, str]:
     # The function and the class, at the end of the module and in `__all__`.
     lines, described = descriptions.splitlines(keepends=True), ""
     for node in ast.parse(descriptions).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            if node.name in (like, _camel_case(like)):
-                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                described += "\n\n" + "".join(lines[first - 1 : node.end_lineno])
+        if getattr(node, "name", None) in (like, _camel_case(like)):
+            first = min(each.lineno for each in [node, *getattr(node, "decorator_list", [])])
+            described += "\n\n" + "".join(lines[first - 1 : node.end_lineno])
     exported = f'__all__ = ["{_camel_case(name)}", "{name}", '
     described = descriptions.replace("__all__ = [", exported, 1) + _renamed(described, name, like)
     limit = rf'(?m)^( +"){like}((?: gradient)?": .*\n)'

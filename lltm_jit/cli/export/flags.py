@@ -60,8 +60,8 @@ def _collect(extension: Spec) -> dict[str, list[str]]:
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
     """The preprocessor's flags, and the others."""
-    preprocessor, others = [], []
+    parts: dict[bool, list[str]] = {True: [], False: []}
     for before, word in zip(["", *words], words, strict=False):
         own = word.startswith(("-I", "-D", "-U")) or "-isystem" in (before, word)
-        (preprocessor if own else others).append(word)
-    return preprocessor, others
+        parts[own].append(word)
+    return parts[True], parts[False]

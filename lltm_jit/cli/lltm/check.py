@@ -7,6 +7,7 @@ examples:
 """
 
 import argparse
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
     grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUTS]
 
     def compute(direction: str, impl: str, where: torch.device | str) -> dict[str, Tensor]:
-        outputs = functional.lltm_cell(*(operand.to(where) for operand in operands), impl=impl)
+        cell = partial(functional.lltm_cell, impl=impl)
+        outputs = cell(*(operand.to(where) for operand in operands))
         if direction == "forward":
             return dict(zip(OUTPUTS, outputs, strict=True))
         grads = torch.autograd.grad(outputs, operands, [grad.to(where) for grad in grad_outputs])

@@ -55,11 +55,11 @@ def print_table(args: argparse.Namespace) -> int:
     """Print gradcheck's verdicts; fails when ours and torch's differ, or float64 does not pass."""
     device = lltm.device(args.cuda, "basic")
     native.load("basic")
-    rows, good = [("dtype", "eps", "lltm_jit.sigmoid", "torch.sigmoid")], True
+    rows, good = [["dtype", "eps", "lltm_jit.sigmoid", "torch.sigmoid"]], True
     for dtype, eps in TABLE:
         ours, theirs = (passes(f, dtype, eps, device) for f in (functional.sigmoid, torch.sigmoid))
         words = ["passes" if passed else "fails" for passed in (ours, theirs)]
-        rows.append((str(dtype).removeprefix("torch."), f"{eps:.0e}", *words))
+        rows.append([str(dtype).removeprefix("torch."), f"{eps:.0e}", *words])
         good = good and ours == theirs and (ours or dtype is not torch.float64)
     print(in_columns(rows))
     return 0 if good else 1
