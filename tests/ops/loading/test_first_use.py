@@ -152,14 +152,13 @@ def test_the_import_waits_where_a_setting_says_so(unloaded, monkeypatch):
 
 
 NOT_AT_IMPORT = """
-import sys
+import sys, torch
 started = []
 sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None)
 import lltm_jit.jit, lltm_jit.ops.stylegan
 from lltm_jit import native
 assert (started, native.builds()) == ([], {})
 if len(sys.argv) > 1:
-    import torch
     assert torch.ops.lltm_jit.my_op(torch.ones(2), torch.ones(2)).tolist() == [2, 2]
     print(*native.builds())
 """
@@ -206,10 +205,9 @@ def test_a_family_that_an_import_does_not_load_comes_with_its_first_call():
 
 
 CACHED = """
-import sys, threading
+import sys, threading, torch
 started = []
 sys.addaudithook(lambda event, _: event == "subprocess.Popen" and started.append(event))
-import torch
 before = threading.active_count()
 import lltm_jit
 print(started, threading.active_count() - before, "lltm_jit.jit.loading.child" in sys.modules)
