@@ -105,7 +105,7 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
 def explain_import(error: str, library: str) -> str:
     """The message when a finished library cannot be imported."""
     lines = [f"the built library cannot be imported: {error.partition(chr(10))[0]}"]
-    if symbol := re.search(r"undefined symbol: (\w+)", error):
+    if symbol := re.search(r"undefined symbol: (?!__cuda)(\w+)", error):
         objects = sorted(map(str, Path(library).parent.glob("*.o")))
         link = ["ld", "-shared", "-z", "defs", "--no-demangle", "-o", os.devnull, *objects]
         lines += _uses(symbol[1], _output(link))
