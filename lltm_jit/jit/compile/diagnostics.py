@@ -184,7 +184,8 @@ def _quoted(after: list[str], spec: BuildSpec) -> tuple[str | None, tuple[str, .
     for line in after:
         note = None if re.match(_WAYS[0], line) or "built-in" in line else _PLACED.match(line)
         if note and _is_own(note["file"] or "", spec):
-            reasons.append(f"{_shown_name(note['file'])}:{note['line']}: {note['text'].strip()}")
+            place = _place(note["file"], spec, int(note["line"]))
+            reasons.append(f"{place}: {note['text'].strip()}")
     return rest, tuple(reasons[:_REASONS])
 
 
@@ -217,21 +218,18 @@ def _signal(number: int) -> str:
 
 def _excerpt(error: _Error, spec: BuildSpec) -> tuple[list[str], int]:
     """Where the error is, the source line with a caret, and the column."""
-    name, source, column = _shown_name(error.file), None, error.column
+    source, column = None, error.column
     if not error.line:
-        return [f"  --> {name}"] if name else [], 0
-    with suppress(OSError, IndexError):
+        return [f"  --> {_place(error.file, spec)}"] if error.file else [], 0
+    with suppress(OSError, IndexError, ValueError):
         text = dict(spec.listings).get(error.file)
         text = Path(error.file).read_text("utf-8", "replace") if text is None else text
         source = text.splitlines()[error.line - 1].rstrip()
         # A compiler may have replaced tabs and macros before the caret; what follows is the same.
         if error.rest is not None and source.endswith(error.rest.rstrip()):
             column = len(source) - len(error.rest.rstrip()) + 1
-    place = f"{name}:{error.line}" + (f":{column}" if column else "")
-    if error.file == CELL:  # in the words by which notebooks link to a cell
-        place = f"{_cell(spec)}, line {error.line}"
     margin = " " * len(str(error.line))
-    lines = [f"  --> {place}"]
+    lines = [f"  --> {_place(error.file, spec, error.line, column)}"]
     if source is not None:
         lines += [f"{margin} |", f"{error.line} | {source}"]
         if column:
@@ -245,11 +243,13 @@ def _cell(spec: BuildSpec) -> str:
     return str(spec.asked["cell"])
 
 
-def _shown_name(file: str) -> str:
-    """The name of a file as editors and terminals find it: relative to the working directory."""
+def _place(file: str, spec: BuildSpec, line: int = 0, column: int = 0) -> str:
+    """A place as notebooks, editors and terminals find it: relative to the working directory."""
+    if file == CELL:
+        return f"{_cell(spec)}, line {line}"
     with suppress(OSError, ValueError):  # the working directory is gone; the file is elsewhere
-        return str(Path(file).relative_to(Path.cwd()))
-    return file
+        file = str(Path(file).relative_to(Path.cwd()))
+    return ":".join([file, *(str(number) for number in (line, column) if number)])
 
 
 def _uses(symbol: str, linker: str) -> list[str]:
@@ -267,14 +267,8 @@ def _demangled(text: str) -> str:
 
 def _output(command: list[str], text: str = "") -> str:
     """What one of the compiler's tools prints; empty if it is missing."""
+    english = {**os.environ, "LC_ALL": "C"}
     with suppress(OSError):
-        done = subprocess.run(
-            command,
-            input=text,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        return done.stdout
+        done = subprocess.run(command, input=text.encode(), capture_output=True, env=english)
+        return (done.stdout + done.stderr).decode(errors="replace")
     return ""
