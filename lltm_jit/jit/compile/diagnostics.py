@@ -105,7 +105,7 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
 def explain_import(error: str, library: str, request: Request) -> str:
     """The message when a finished library cannot be imported."""
     lines = [f"the built library cannot be imported: {error.partition(chr(10))[0]}"]
-    if symbol := re.search(r"undefined symbol: (\w+)", error):
+    if symbol := re.search(r"undefined symbol: (?!__cuda)(\w+)", error):
         objects = [str(request.work / name) for name in request.objects]
         link = ["ld", "-shared", "-z", "defs", "--no-demangle", "-o", os.devnull, *objects]
         lines += _uses(symbol[1], _output(link))
@@ -187,7 +187,8 @@ def _quoted(after: list[str], request: Request) -> tuple[str | None, tuple[str, 
     for line in after:
         note = None if re.match(_WAYS[0], line) or "built-in" in line else _PLACED.match(line)
         if note and _is_own(note["file"] or "", request):
-            reasons.append(f"{_shown_name(note['file'])}:{note['line']}: {note['text'].strip()}")
+            place = _place(note["file"], request, int(note["line"]))
+            reasons.append(f"{place}: {note['text'].strip()}")
     return rest, tuple(reasons[:_REASONS])
 
 
@@ -219,21 +220,18 @@ def _signal(number: int) -> str:
 
 def _excerpt(error: _Error, request: Request) -> tuple[list[str], int]:
     """Where the error is, the source line with a caret, and the column."""
-    name, source, column = _shown_name(error.file), None, error.column
+    source, column = None, error.column
     if not error.line:
-        return [f"  --> {name}"] if name else [], 0
-    with suppress(OSError, IndexError):
+        return [f"  --> {_place(error.file, request)}"] if error.file else [], 0
+    with suppress(OSError, IndexError, ValueError):
         text = dict(request.spec.listings).get(error.file)
         text = Path(error.file).read_text("utf-8", "replace") if text is None else text
         source = text.splitlines()[error.line - 1].rstrip()
         # A compiler may have replaced tabs and macros before the caret; what follows is the same.
         if error.rest is not None and source.endswith(error.rest.rstrip()):
             column = len(source) - len(error.rest.rstrip()) + 1
-    place = f"{name}:{error.line}" + (f":{column}" if column else "")
-    if error.file == CELL:  # in the words by which notebooks link to a cell
-        place = f"{_cell(request)}, line {error.line}"
     margin = " " * len(str(error.line))
-    lines = [f"  --> {place}"]
+    lines = [f"  --> {_place(error.file, request, error.line, column)}"]
     if source is not None:
         lines += [f"{margin} |", f"{error.line} | {source}"]
         if column:
@@ -247,11 +245,13 @@ def _cell(request: Request) -> str:
     return request.spec.cell
 
 
-def _shown_name(file: str) -> str:
-    """The name of a file as editors and terminals find it: relative to the working directory."""
+def _place(file: str, request: Request, line: int = 0, column: int = 0) -> str:
+    """A place as notebooks, editors and terminals find it: relative to the working directory."""
+    if file == CELL:
+        return f"{_cell(request)}, line {line}"
     with suppress(OSError, ValueError):  # the working directory is gone; the file is elsewhere
-        return str(Path(file).relative_to(Path.cwd()))
-    return file
+        file = str(Path(file).relative_to(Path.cwd()))
+    return ":".join([file, *(str(number) for number in (line, column) if number)])
 
 
 def _uses(symbol: str, linker: str) -> list[str]:
@@ -269,14 +269,8 @@ def _demangled(text: str) -> str:
 
 def _output(command: list[str], text: str = "") -> str:
     """What one of the compiler's tools prints; empty if it is missing."""
+    english = {**os.environ, "LC_ALL": "C"}
     with suppress(OSError):
-        done = subprocess.run(
-            command,
-            input=text,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        return done.stdout
+        done = subprocess.run(command, input=text.encode(), capture_output=True, env=english)
+        return (done.stdout + done.stderr).decode(errors="replace")
     return ""

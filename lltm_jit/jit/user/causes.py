@@ -58,13 +58,12 @@ cannot find -lcudart
   with lib64/libcudart.so
 cannot find -l(\S+?):? ?(?:No such|$)
   install the library {0}, or give its directory in extra_ldflags: -L/its/directory
-unrecognized command.line option .-std=c\+\+(?:20|17|2a)
-  the code needs a newer C++ standard than the compiler knows: install a newer one
-C\+\+\d+ or later compatible compiler is required|You need C\+\+\d+ to compile PyTorch
+unrecognized command.line option .-std=|C\+\+\d+ or later compatible compiler is required
+|You need C\+\+\d+ to compile PyTorch
 |\b(?:is_\w+_v|enable_if_t)\W+(?:is not a member of|in namespace) .std\b
 |namespace "std" has no member "is_\w+_v"|only available from C\+\+\d\d onwards
   the code needs a newer C++ standard: remove -std from your flags, so that torch's build selects
-  one, or give a newer one
+  one, or give a newer one; or install a newer compiler
 unrecognized command.line option|^unknown argument: |^Unknown option '
   remove this flag, or correct it
 ^<command-line>:
@@ -78,7 +77,7 @@ in namespace .(?:torch|at|c10)\W.*does not name a type|is not a member of .(?:to
   <torch/types.h>; or correct its name
 __cudaRegisterLinkedBinary_|Unresolved extern function|Undefined reference to
   this build does not link device code of several .cu files (nvcc -rdc=true -dlink): define the
-  function in a header that each .cu file includes, and compile without -rdc=true
+  function `inline` in a header that each .cu file includes, and compile without -rdc=true
 ^(?:operand types are: .*|no suitable .*)\b(?:__half2?|__nv_bfloat162?)\b
   torch switches the operators of these types off: convert explicitly, as with __half2float, or give
   extra_cuda_cflags -U__CUDA_NO_HALF_OPERATORS__ -U__CUDA_NO_HALF_CONVERSIONS__
@@ -94,8 +93,6 @@ failed to map segment from shared object
 cannot open shared object file
   a library that it was linked with is not found when it is loaded: add its directory to
   LD_LIBRARY_PATH, or link with -Wl,-rpath,/its/directory
-undefined reference to .main'
-  an executable needs a function main(): add the source that defines it
 undefined reference to
   it is declared and used, but no given source or library defines it
 ^bindings: .*(?:was not declared|undeclared identifier)

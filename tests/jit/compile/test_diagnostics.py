@@ -34,6 +34,15 @@ def expected() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", sorted(LOGS))
+def test_colours_change_nothing(case, tmp_path, monkeypatch):
+    """A wrapper, or a program that sets CLICOLOR_FORCE, may have the tools print them."""
+    monkeypatch.chdir(tmp_path)
+    log = LOGS[case].read_text("utf-8")
+    coloured = "".join(f"\x1b[01m\x1b[K{line}\x1b[m\x1b[K\n" for line in log.splitlines())
+    assert message(coloured) == message(log)
+
+
+@pytest.mark.parametrize("case", sorted(LOGS))
 def test_message(case, tmp_path, monkeypatch):
     record.write_sources(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -184,6 +193,13 @@ def test_a_compiler_that_dies_without_a_word_gets_its_signal_named(code, how):
     assert lines[0] == f"error: the compiler was ended by {how}"
     assert lines[1] == "  --> empty.cpp"
     assert ("the compiler itself crashed" in lines[2]) == (code == 139)
+
+
+def test_what_the_users_source_says_is_no_cause():
+    """The compiler quotes it, with what would have a cure."""
+    quoted = '    1 |   throw std::runtime_error("out of memory, no space left on device");\n'
+    lines = message(f"empty.cpp:1:9: error: x\n{quoted}      |         ^~~\n").splitlines()
+    assert [line for line in lines if line.startswith("   = ")] == lines[-1:]
 
 
 def test_a_worker_that_dies_is_no_compiler_that_crashed():
