@@ -15,6 +15,7 @@ import select
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -94,8 +95,8 @@ def _escaped(path: str) -> str:
 def _written(request: Request) -> str:
     """The build file as torch writes it."""
     spec, cuda_home = request.spec, request.toolchain.cuda_home
-    path = request.work / "torch.ninja"
-    with _turn:
+    with _turn, tempfile.TemporaryDirectory(prefix="lltm_jit-") as folder:
+        path = Path(folder, "build.ninja")
         cpp_extension = _cpp_extension()
         theirs, cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME, cuda_home
         try:
@@ -117,10 +118,7 @@ def _written(request: Request) -> str:
             )
         finally:
             cpp_extension.CUDA_HOME = theirs
-    try:
         return path.read_text("utf-8", "surrogateescape")
-    finally:
-        path.unlink()
 
 
 def _gencode(request: Request) -> list[str]:
