@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import threading
 
 from lltm_jit.jit import detect
 from lltm_jit.jit.loading.engine import build_all
@@ -40,17 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lineinfo", action="store_true", help="for a CUDA profiler: compile with -lineinfo"
     )
     add("--force", action="store_true", help="compile every file, even if nothing changed")
-    add(
-        "--until-eof",
-        action="store_true",
-        help="end when standard input ends, as the program does whose import builds this",
-    )
     add("--verbose", action="store_true", help="show the compilers' commands and output")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.until_eof:
-        threading.Thread(target=_end_with_input, daemon=True).start()
     variables = settings(args)
     os.environ.update(variables)
     extensions = _extensions.chosen(args.names)
@@ -59,12 +50,6 @@ def run(args: argparse.Namespace) -> int:
     if variables:
         print(f"to use it: {how_to_use(variables, detect().cxx or 'c++')} python ...")
     return 0
-
-
-def _end_with_input() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGINT)  # what is compiled by then is kept
 
 
 def settings(args: argparse.Namespace) -> dict[str, str]:

@@ -102,9 +102,7 @@ class _Build:
         self._keep(store, made)
         record = self._record(store, made)
         cache.publish(work, record)
-        stamps = files.Stamps(record.directory)
-        stamps.note({path: d for path, d in record.inputs.files.items() if path[:1] == "/"})
-        stamps.save()
+        store.stamps.save(record.directory, record.inputs.files)
         return record
 
     def _prepare(self) -> None:

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import re
+import select
 import shlex
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..machine.tools import SPEAK_PLAINLY
 from ..request import flags
@@ -200,45 +199,40 @@ def run(
     assert guard.stdout is not None
     _inputs.add(guard.stdin.fileno())
     try:
-        _stream(guard.stdout, guard, on_line, on_tick)
+        with guard.stdout as output:
+            _pass_on(output.fileno(), guard, on_line, on_tick)
         return guard.wait()
     finally:
         _end(guard)
 
 
-def _stream(
-    output: IO[bytes],
+def _pass_on(
+    output: int,
     guard: subprocess.Popen[bytes],
     on_line: Callable[[str], None],
     on_tick: Callable[[], None],
 ) -> None:
     """Pass on lines until the output ends, or only strays hold it open."""
-    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-
-    def read() -> None:
-        with output:  # closed here, because strays may hold the other end open
-            for line in output:
-                lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    ended, failed, heard = False, False, 0.0
+    rest, failed, ended = b"", False, False
+    waiting = select.poll()
+    waiting.register(output, select.POLLIN)
     while True:
         cancel.check()
-        try:
-            line = lines.get(timeout=_LAST_WORDS if failed else _TICK)
-        except queue.Empty:
+        if not waiting.poll(1000 * (_LAST_WORDS if failed else _TICK)):
             if ended:
                 return
-            if failed and time.monotonic() > heard + _LAST_WORDS:
+            if failed:
                 _hang_up(guard)  # ninja would wait for the compilers that still run
             ended = guard.poll() is not None
             on_tick()
             continue
-        if line is None:
+        read = os.read(output, 1 << 16)
+        *lines, rest = (rest + read).split(b"\n")
+        for line in [*lines, rest] if not read and rest else lines:
+            failed = failed or FAILED.encode() in line[:20]
+            on_line(line.decode(errors="replace").rstrip("\r"))
+        if not read:
             return
-        failed, heard = failed or FAILED.encode() in line[:20], time.monotonic()
-        on_line(line.decode(errors="replace").rstrip("\r\n"))
 
 
 def _hang_up(guard: subprocess.Popen[bytes]) -> None:

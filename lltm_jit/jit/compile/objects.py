@@ -18,7 +18,7 @@ import torch
 
 from ..request import flags, texts
 from ..request.request import Request
-from ..store import cache, checked_json, files, private
+from ..store import cache, files, private
 from ..store.files import STALE, Inputs, digest_of
 from ..user.errors import BuildError
 from . import pch
@@ -40,6 +40,7 @@ _OF_TOOLS = {
     *("schema", "torch", "cuda", "python", "machine", "cxx", "compiler", "scripts", "nvcc"),
     *("environment", "processor"),
 }
+_SECOND = 1_000_000_000
 _TEXT_BYTES = 4 << 20  # the most that is read of a file for what it asks for
 
 
@@ -57,7 +58,7 @@ class Store:
     def __init__(self, request: Request, commands: dict[str, str], since: int) -> None:
         self._request = request
         self._since = since
-        self._stamps = files.Stamps(request.work)
+        self.stamps = files.Stamps(request.work)
         # The user's texts as they are when the build begins; given ones are written by us alone.
         digests = request.content["files"]
         self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
@@ -85,9 +86,9 @@ class Store:
             with suppress(OSError, ValueError, KeyError, TypeError):  # gone, or not whole
                 if private.why_not_private(entry):
                     continue
-                told = checked_json.read(entry)
+                told = files.read_json(entry)
                 inputs = Inputs(**told["inputs"])
-                if inputs.changes(self._request.base, self._stamps):
+                if inputs.changes(self._request.base, self.stamps):
                     continue
                 cache.link_or_copy(entry.with_suffix(".o"), self._request.work / name)
                 if files.digest(self._request.work / name) == told["digest"]:
@@ -133,7 +134,7 @@ class Store:
             cache.link_or_copy(self._request.work / name, partial)
             os.replace(partial, entry.with_suffix(".o"))
             told = {"digest": made.digest, "seconds": made.seconds}
-            checked_json.write(entry, {**told, "inputs": made.inputs._asdict()})
+            files.write_json(entry, {**told, "inputs": made.inputs._asdict()})
 
     def _folder(self, name: str) -> Path:
         return cache.builds_directory() / "objects" / self._commands[name][:2]
@@ -144,58 +145,62 @@ class Store:
 
     def inputs(self, read: Iterable[str], looked_for: Iterable[str] = ()) -> Inputs:
         """The inputs with these files, and with names that were looked for, perhaps in vain."""
-        request, found, tails = self._request, {}, [*looked_for]
+        request, tails = self._request, [*looked_for]
         made_here = (os.path.join(request.work, ""), f"{cache.builds_directory()}/pch/")
-        folders, paths = {*request.folders}, []
-        for path in dict.fromkeys(map(_plain, read)):
+        folders, paths, assembled = {*request.folders}, [], {}
+        for path in dict.fromkeys(_plain(path) if ".." in path else path for path in read):
             if match := _VERSIONED.fullmatch(path):
                 tails.append(match[1])
-                continue
-            given = self._given.get(path)
-            if given is None and path.startswith(made_here):
-                continue
-            paths.append(path)
-            label = os.path.basename(path) if given else request.label(path)
-            found[label] = given or self._digest(path, label)
-            if given or request.is_own(path):
-                folders.add(os.path.dirname(path))
-                asked = self._asks(path)
-                tails += asked.names
-                folders.update(_upward(request.folders, asked.names))
-                found |= self._assembled(asked)
+            elif path in self._given or not path.startswith(made_here):
+                paths.append(path)
+        own = [*filter(request.is_own, paths)]
+        for path in own:
+            folders.add(os.path.dirname(path))
+            asked = self._asks(path)
+            tails += asked.names
+            folders.update(_upward(request.folders, asked.names))
+            assembled |= self._assembled(asked)
         names, there = files.looked_up(sorted(folders), paths, tails)
-        # What is made in the folder itself is no input.
-        there.pop(str(request.work), None)
-        return Inputs(found, {request.label(f): have for f, have in there.items()}, names)
+        there.pop(str(request.work), None)  # what is made in the folder itself is no input
+        return Inputs(
+            assembled | self._digests(paths),
+            {request.label(folder): have for folder, have in there.items()},
+            names,
+        )
 
     def _assembled(self, asked: texts.Asks) -> dict[str, str]:
         """The files that an assembler includes; where the text does not tell, nothing is kept."""
-        request, found = self._request, {}
+        found = {}
         for name in asked.assembled:
-            places = (os.path.join(folder, name) for folder in ("/", *request.include_paths))
-            if there := next(filter(os.path.isfile, places), ""):
-                found[request.label(there)] = self._digest(there, request.label(there))
-            else:
-                found[f"{name}, which an assembler includes"] = STALE
-        return found | ({"a file that an assembler includes": STALE} if asked.untold else {})
+            places = (os.path.join(folder, name) for folder in ("/", *self._request.include_paths))
+            there = next(filter(os.path.isfile, places), "")
+            told = self._digests([there]) if there else {f"{name}, for an assembler": STALE}
+            found.update(told)
+        return found | ({"a file for an assembler": STALE} if asked.untold else {})
 
-    def _digest(self, path: str, label: str) -> str:
-        """The digest of a file that was read, and whether it changed since the build began."""
-        now = files.text_digest(path) if label[:1] != "/" else self._stamps.digest(path)
-        if path in self._before:
-            if now != self._before[path]:
+    def _digests(self, paths: Iterable[str]) -> dict[str, str]:
+        """The digests of files that were read, by label. Notes which were edited meanwhile."""
+        request, found = self._request, {}
+        labels = {path: request.label(path) for path in paths if path not in self._given}
+        outside = self.stamps.digests(path for path, label in labels.items() if label[:1] == "/")
+        for path, label in labels.items():
+            found[label] = outside[path] if path in outside else files.text_digest(path)
+            if path in self._before:
+                changed = found[label] != self._before[path]
+            else:
+                try:
+                    came = max(os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns)
+                except OSError:
+                    came = self._since
+                # A file system that counts whole seconds rounds them down.
+                since = self._since if came % _SECOND else self._since // _SECOND * _SECOND
+                changed = came >= since
+                if came > time.time_ns():  # by a clock that is ahead, so that nobody can tell
+                    found[label], changed = STALE, False
+            if changed:
                 self.changed.add(label)
-            return now
-        try:
-            changed = max(os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns)
-        except OSError:
-            self.changed.add(label)
-            return STALE
-        if changed > time.time_ns():  # by a clock that is ahead: nobody can tell
-            return STALE
-        if changed >= self._since:
-            self.changed.add(label)
-        return now
+        given = {path: self._given[path] for path in paths if path in self._given}
+        return found | {os.path.basename(path): digest for path, digest in given.items()}
 
     def _asks(self, path: str) -> texts.Asks:
         told = ""
@@ -206,7 +211,7 @@ class Store:
 
     def save(self) -> None:
         """Keep the digests of files that this build has read, for the next one in this place."""
-        self._stamps.save()
+        self.stamps.save()
 
 
 def _upward(folders: Iterable[str], names: Iterable[str]) -> set[str]:
@@ -220,9 +225,7 @@ def _upward(folders: Iterable[str], names: Iterable[str]) -> set[str]:
 
 
 def _plain(path: str) -> str:
-    """The path without ``..``, which the text alone may resolve wrongly."""
-    if ".." not in path:
-        return path
+    """A path with ``..`` without that, which the text alone may resolve wrongly."""
     plain = os.path.normpath(path)
     with suppress(OSError):
         if os.path.samefile(plain, path):

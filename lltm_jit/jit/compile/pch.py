@@ -134,7 +134,7 @@ def starts_with_it(request: Request, source: str) -> bool:
 
 
 def _command(variables: dict[str, str]) -> tuple[str, ...] | None:
-    """The command for a header, without the build's own include paths; None if a flag is unknown."""
+    """The command for a header, without the build's own include paths; None if it is not known."""
     flags = f"{variables.get('cflags', '')} {variables.get('post_cflags', '')}"
     if re.search(r"[$`;&|<>*?~#]", flags):  # the shell has a part in it
         return None

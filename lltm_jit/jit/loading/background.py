@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 
 _LOCK = "import"  # of the process that has a child; the other ranks of a job need none
 _NICE = 5
-# Not `-m`, which would import from the current directory first.
-_CODE = f"""import json, os, sys
+# Not `-m`, which would import from the current directory first. From its first moment on it ends
+# when its standard input does, by Ctrl-C, which keeps what is compiled by then.
+_CODE = f"""import json, os, signal, sys, threading
+def end_with_parent():
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=end_with_parent, daemon=True).start()
 os.nice({_NICE})
 sys.path[:] = json.loads(sys.argv.pop(1))
 from lltm_jit.cli import main
@@ -32,8 +39,10 @@ sys.exit(main())
 """
 
 _child: subprocess.Popen[bytes] | None = None
+_ending: list[subprocess.Popen[bytes]] = []  # those that were told to end
 _names: set[str] = set()
 _held: int | None = None  # the lock
+_pipe: tuple[int, os.stat_result]  # our end of the pipe to the child
 _turn = threading.Lock()
 
 
@@ -45,7 +54,7 @@ def start(specs: list[Spec]) -> None:
     from ..compile.ninja import interpreter
     from ..store import cache, lock
 
-    global _child, _held
+    global _child, _held, _pipe
     with _turn, suppress(OSError, LltmJitError):
         wanted = _names | {spec.name for spec in specs}
         _end()
@@ -54,20 +63,26 @@ def start(specs: list[Spec]) -> None:
         if _held is None:
             return
         path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
-        _child = subprocess.Popen(
-            [interpreter(), "-I", "-c", _CODE, path, "build", "--until-eof", *sorted(wanted)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "LLTM_JIT_AT_IMPORT": "0"},
-            start_new_session=True,
-        )
+        theirs, ours = os.pipe()
+        try:
+            _child = subprocess.Popen(
+                [interpreter(), "-I", "-c", _CODE, path, "build", *sorted(wanted)],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "LLTM_JIT_AT_IMPORT": "0"},
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+        _pipe = (ours, os.fstat(ours))
         _names.update(wanted)
 
 
 def stand_back(spec: Spec) -> None:
     """End the child, unless the caller is about to wait for what it builds."""
-    if _child is not None and not (spec.ours and spec.name in _names):
+    _ending[:] = [child for child in _ending if child.poll() is None]  # no zombie stays
+    if _child is not None and (_child.poll() is not None or spec.name not in _names):
         with _turn:
             _end()
 
@@ -75,11 +90,12 @@ def stand_back(spec: Spec) -> None:
 def _end() -> None:
     global _child, _held
     if _child is not None:
-        assert _child.stdin is not None
-        with suppress(OSError):  # a program that becomes a daemon closes all that is open
-            _child.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            _child.wait(timeout=5)
+        descriptor, then = _pipe
+        with suppress(OSError):
+            # A program that becomes a daemon closes all that is open, and may reuse the number.
+            if os.path.samestat(os.fstat(descriptor), then):
+                os.close(descriptor)
+        _ending.append(_child)
         _child = None
     _names.clear()
     if _held is not None:
@@ -93,13 +109,11 @@ def _forget() -> None:
     """A forked child keeps nobody's child alive."""
     global _child, _held, _turn
     _turn = threading.Lock()
-    if _child is not None and _child.stdin is not None:
-        with suppress(OSError):
-            os.close(_child.stdin.fileno())
-        _child.returncode = 0  # not ours to wait for
-    _child = None
-    _names.clear()
+    for child in (*_ending, *([_child] if _child else [])):
+        child.returncode = 0  # not ours to wait for
     _held = None  # which lock.py closes
+    _end()
+    _ending.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

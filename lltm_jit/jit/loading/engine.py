@@ -63,6 +63,7 @@ def load(
             return packaged
         importing.check(request, _known_headers(request))
         build = _import(request, *_obtain(request, asked, reporter))
+        _warn_of_gpus(request, reporter)
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
         return build
 
@@ -113,6 +114,21 @@ def _import(request: Request, record: Record, cached: bool, directory: Path | No
         module = importing.import_library(request, record, info.library)
         _loaded[record.key] = Build(module, record, request, info)
     return _loaded[record.key]
+
+
+def _warn_of_gpus(request: Request, reporter: Reporter) -> None:
+    """Say which of this machine's GPUs have no code in a build whose architectures were chosen."""
+    if not request.with_cuda:
+        return
+    from ..machine import gpus
+
+    for major, minor in gpus.compute_capabilities():
+        if not gpus.runs_any(request.architectures, (major, minor)):
+            reporter.say(
+                f"{request.spec.title} has code for {', '.join(request.architectures)} alone, and "
+                f"none for this machine's GPU of {major}.{minor}: its kernels cannot run there; "
+                f"add {major}.{minor} to TORCH_CUDA_ARCH_LIST, or to your -gencode flags"
+            )
 
 
 def build(spec: Spec, *, force: bool = False, reporter: Reporter | None = None) -> BuildInfo:

@@ -66,7 +66,7 @@ def check_library(record: Record, library: Path, stamps: Stamps) -> None:
     """
     if problem := private.why_not_private(library):
         raise DamagedBuild(problem)
-    if stamps.digest(str(library)) != record.digest:
+    if stamps.digests([str(library)]) != {str(library): record.digest}:
         is_there = "is not the file that was built" if library.exists() else "is missing"
         raise DamagedBuild(f"{record.library} {is_there}")
 

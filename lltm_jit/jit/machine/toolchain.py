@@ -1,8 +1,4 @@
-"""What this machine can build with. Nothing here raises, creates a CUDA context, or builds.
-
-Asking a compiler for its version costs a process, so the answers are kept in a memo in the cache
-directory.
-"""
+"""What this machine can build with. Nothing here raises, creates a CUDA context, or builds."""
 
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
@@ -11,20 +7,24 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Callable, Iterable
 from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from ..store import cache, files
-from ..store.memo import Memo
+from ..store import cache, files, private
 from ..user import settings
-from ..user.errors import ToolchainError
+from ..user.errors import LltmJitError, ToolchainError
 
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
 _NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")
+
+# Where ccache reads which compiler to start.
+_CCACHE = ("CCACHE_COMPILER", "CCACHE_CONFIGPATH", "CCACHE_DIR", "CCACHE_PATH", "CCACHE_PREFIX")
 
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = """
@@ -189,3 +189,69 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     if nvcc_version.split(".")[0] != torch.version.cuda.split(".")[0]:
         return f"nvcc is {nvcc_version}, but torch needs CUDA {torch.version.cuda}"
     return ""
+
+
+class Memo:
+    """What compilers answered when they were last asked, which costs a process each.
+
+    An answer holds as long as the files it was read from have the same stamps, so that a replaced
+    compiler is noticed. The memo is a file of the cache, and works read-only or without the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, Any] = {}
+        self._changed = False
+        try:
+            if private.why_not_private(path):
+                return  # somebody else may have written it
+            self._known = files.read_json(path)
+        except (OSError, ValueError, LltmJitError):
+            return  # none, or a setting that cannot be used, which the build will tell
+
+    def recall(self, command: list[str], probe: Callable[[list[str]], Any]) -> dict[str, Any]:
+        # Also the compiler that a ccache starts: the next word, or the next of its name on PATH.
+        programs = [found for word in command for found in _all_on_path(word)]
+        read = [*programs, *ccache_files()] if any(map(is_ccache, programs)) else programs
+        chosen = [f"{name}={os.environ[name]}" for name in _CCACHE if name in os.environ]
+        name = "\n".join([*programs, *command, *chosen])
+        entry = self._known.get(name)
+        if entry and entry["files"] == _stamps({*read, *entry["files"]}):
+            return entry
+        entry = probe(command)
+        entry["files"] = _stamps([*read, *entry.pop("watch")])
+        if entry["version"]:  # else the next process asks again
+            self._known[name], self._changed = entry, True
+        return entry
+
+    def save(self) -> None:
+        if not self._changed:
+            return
+        try:
+            cache.make_builds_directory()
+            files.write_json(self._path, self._known)
+        except (OSError, LltmJitError):
+            return  # only a memo: the next process asks the compilers again
+
+
+def _all_on_path(word: str) -> list[str]:
+    """All programs of a name, the one that is started first."""
+    folders = [""] if os.path.dirname(word) else os.get_exec_path()
+    found = (shutil.which(word, path=folder or None) for folder in folders)
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def ccache_files() -> list[str]:
+    """Where a ccache reads its settings."""
+    settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    folders = ("/etc", os.environ.get("CCACHE_DIR") or "~/.ccache", f"{settings}/ccache")
+    files = [os.path.expanduser(f"{folder}/ccache.conf") for folder in folders]
+    return [*files, *filter(None, [os.environ.get("CCACHE_CONFIGPATH")])]
+
+
+def is_ccache(program: str) -> bool:
+    return os.path.basename(os.path.realpath(program)) == "ccache"
+
+
+def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
+    return {path: files.stamp_of(path) for path in paths}

@@ -129,7 +129,7 @@ class Request:
         """A file's name as the user sees it and as a key records it."""
         return label_of(self.base, path)
 
-    @property
+    @cached_property
     def folders(self) -> list[str]:
         """The user's own folders, in which a tool may look for headers or libraries."""
         words = flags.words((*self.spec.cflags, *self.spec.cuda_cflags, *self.spec.ldflags))
@@ -139,11 +139,15 @@ class Request:
 
     def is_own(self, path: str) -> bool:
         """Whether a file seems to belong to the user, not to a library."""
-        if path.startswith(tuple(os.path.join(folder, "") for folder in self.folders)):
+        if path.startswith(self._own_starts):
             return True
-        return os.path.isabs(path) and not path.startswith(flags.library_folders())
+        return path[:1] == "/" and not path.startswith(flags.library_folders())
 
-    def matches(self, record: Record, stamps: files.Stamps | None = None) -> bool:
+    @cached_property
+    def _own_starts(self) -> tuple[str, ...]:
+        return tuple(os.path.join(folder, "") for folder in self.folders)
+
+    def matches(self, record: Record, stamps: files.Stamps) -> bool:
         """Whether a build is one of this request, and of the files as they are now."""
         return record.content == self.content and not record.inputs.changes(self.base, stamps)
 
@@ -274,7 +278,7 @@ def reasons(request: Request) -> list[str]:
         return ["first use" if request.spec.variant else "first build"]
     if old.content.get("folder") != new.get("folder"):
         return [f"the last build was in another folder, {old.content['folder']}"]
-    changed = [label for label in old.inputs.changes(request.base) if label not in new["files"]]
+    changed = old.inputs.changes(request.base, files.Stamps(old.directory))
     phrases = differences(old.content, new)
     phrases += [_change_of(old, request.base, each) for each in changed]
     return phrases or ["the cached build cannot be used"]

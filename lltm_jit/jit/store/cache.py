@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..user import settings
 from ..user.errors import CacheError
-from . import checked_json, private
+from . import files, private
 from .files import Inputs, digest_of
 
 SCHEMA = 11  # of the records; a part of each key, so that versions share a root
@@ -207,7 +207,7 @@ def record_in(file: Path) -> Record:
         DamagedBuild: it is not what was written.
     """
     try:
-        values = checked_json.read(file)
+        values = files.read_json(file)
         return Record(**{**values, "inputs": Inputs(**values.get("inputs", {}))})
     except ValueError as error:
         raise DamagedBuild(f"{file.name} is not what was written") from error
@@ -217,7 +217,7 @@ def record_in(file: Path) -> Record:
 
 def write_record(file: Path, record: Record) -> None:
     """Write a record, which makes what lies beside it a build."""
-    checked_json.write(file, {**record._asdict(), "inputs": record.inputs._asdict()})
+    files.write_json(file, {**record._asdict(), "inputs": record.inputs._asdict()})
 
 
 def records(name: str = "") -> Iterator[Record]:

@@ -11,19 +11,21 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import checked_json
+from ..user import settings
 
 STALE = ""  # in place of a digest: no file has it
 _SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # two changes this far apart have different times
 _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
+_CHECK = "check"  # the entry of a JSON file with a digest of the rest
 _INCLUDE = re.compile(r'#[ \t]*(?:include|import)[ \t]*["<]([^">\n]+)[">]')
 
 
@@ -129,36 +131,40 @@ class Stamps:
         self._added = False
         self._known: dict[str, list[Any]] | None = None
 
-    def digest(self, path: str) -> str:
-        """The digest of a file; it is read only if its stamp is not known."""
+    def digests(self, paths: Iterable[str]) -> dict[str, str]:
+        """The digests of files, of which those are read whose stamps are unknown."""
         if self._known is None:
             self._known = {}
             with suppress(OSError, ValueError):
-                self._known = checked_json.read(self._file) if _boot() else {}
-        stamp = stamp_of(path)
-        known = self._known.get(path)
-        if known is not None and known[:-1] == stamp and _is_changeable(stamp[0], path):
-            return known[-1]
-        found = digest(path)
-        if stamp and _is_settled(stamp):
-            self._known[path] = [*stamp, found]
-            self._added = True
+                self._known = read_json(self._file) if _boot() else {}
+        found, now = {}, time.time_ns()
+        for path in paths:
+            try:
+                status = os.stat(path)
+            except (OSError, ValueError):  # a name with a null byte is no path at all
+                found[path] = STALE
+                continue
+            device, changed = status.st_dev, status.st_ctime_ns
+            if device not in _changeable:
+                _changeable[device] = not os.statvfs(path).f_flag & os.ST_RDONLY
+            stamp = [device, status.st_size, status.st_mtime_ns, changed, status.st_ino]
+            known = self._known.get(path, _NOTHING)
+            if known[:-1] == stamp and _changeable[device]:
+                found[path] = known[-1]
+                continue
+            found[path] = digest(path)
+            if changed <= now - (_TICK_NS if changed % _SECOND else _COARSE_TICK_NS):
+                self._known[path] = [*stamp, found[path]]
+                self._added = True
         return found
 
-    def note(self, digests: Mapping[str, str]) -> None:
-        """Note the digests of files that were just read."""
-        self._known = {}
-        for path, found in digests.items():
-            stamp = stamp_of(path)
-            if stamp and _is_settled(stamp):
-                self._known[path] = [*stamp, found]
-        self._added = True
-
-    def save(self) -> None:
-        """Keep what was added, where that can be written."""
-        if self._added and _boot():
-            with suppress(OSError):
-                checked_json.write(self._file, self._known or {})
+    def save(self, folder: Path | None = None, only: Collection[str] | None = None) -> None:
+        """Keep what is known, of some files or of all, in this folder or another one."""
+        if _boot() and (self._added or folder):
+            told = self._known or {}
+            told = {path: told[path] for path in told.keys() & only} if only else told
+            with suppress(OSError):  # nobody may write there
+                write_json(folder / self._file.name if folder else self._file, told)
 
 
 @cache
@@ -170,14 +176,8 @@ def _boot() -> str:
     return ""
 
 
-_changeable: dict[int, bool] = {}
-
-
-def _is_changeable(device: int, path: str) -> bool:
-    """Whether a file system is mounted for writing, so that its stamps follow its contents."""
-    if device not in _changeable:
-        _changeable[device] = not os.statvfs(path).f_flag & os.ST_RDONLY
-    return _changeable[device]
+_changeable: dict[int, bool] = {}  # by device: whether a file system is mounted for writing
+_NOTHING: list[Any] = [None]
 
 
 class Inputs(NamedTuple):
@@ -191,18 +191,13 @@ class Inputs(NamedTuple):
     folders: dict[str, list[str]] = {}  # noqa: RUF012
     names: list[str] = []  # noqa: RUF012
 
-    def changes(self, base: str, stamps: Stamps | None = None, lenient: bool = False) -> list[str]:
-        """The labels of files that changed, and in words the names that came or went.
-
-        If it is lenient, files outside the base may be missing.
-        """
-        found = []
-        for label, then in self.files.items():
-            path = place(base, label)
-            own = label[:1] != "/"
-            now = stamps.digest(path) if stamps and not own else text_digest(path)
-            if now != then and not (lenient and not own and now == STALE):
-                found.append(label)
+    def changes(self, base: str, stamps: Stamps) -> list[str]:
+        """The labels of files that changed, and in words the names that came or went."""
+        outside = [label for label in self.files if label[:1] == "/"]
+        now = stamps.digests(outside)
+        for label in self.files.keys() - now.keys():
+            now[label] = text_digest(place(base, label))
+        found = [label for label, then in self.files.items() if now[label] != then]
         names = set(self.names)
         for label, had in self.folders.items():
             for name in sorted(names_in(place(base, label), names).symmetric_difference(had)):
@@ -290,3 +285,40 @@ def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
             places = (os.path.dirname(path), *folders)
             waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
     return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file that begins with a digest of itself: what :func:`write_json` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    # A pipe in place of a file is empty, and nobody waits for it.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        text = file.read()
+    head, _, body = text.partition(b"\n")
+    if head != _head(body):
+        raise ValueError(f"{path} is not what was written")
+    values = json.loads(text)
+    del values[_CHECK]
+    return values
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON file, completely or not at all, with a digest of itself."""
+    body = json.dumps(value).encode()[1:]
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(_head(body) + b"\n" + body)
+            file.flush()
+            shared = settings.flag("LLTM_JIT_TRUST_ROOT")
+            partial.chmod(0o664 if shared else 0o644)  # whatever the umask
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)  # there only where it failed, as on a full disk
+
+
+def _head(body: bytes) -> bytes:
+    return b'{"%s": "%s",' % (_CHECK.encode(), hashlib.sha256(body).hexdigest().encode())

@@ -19,18 +19,17 @@ from typing import Any
 
 from ..user import cancel, settings
 from ..user.errors import BuildError, CacheError
-from . import cache, checked_json, files
+from . import cache, files
 
-_open: set[int] = set()  # descriptors of this process's locks
+_open: dict[int, os.stat_result] = {}  # descriptors of this process's locks
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _LOWEST = 3  # descriptors below are the streams', which a child process replaces
 
 
 def _forget_threads() -> None:
     """A thread that held a lock does not exist in a forked child, and would never release it."""
-    for descriptor in _open:
-        os.close(descriptor)
-    _open.clear()
+    for descriptor in [*_open]:
+        _close(descriptor)
 
 
 os.register_at_fork(after_in_child=_forget_threads)
@@ -91,7 +90,7 @@ def take(name: str) -> int | None:
     if descriptor < _LOWEST:
         low, descriptor = descriptor, fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
         os.close(low)
-    _open.add(descriptor)
+    _open[descriptor] = os.fstat(descriptor)
     try:
         with suppress(PermissionError):  # another user's
             os.fchmod(descriptor, mode)
@@ -117,16 +116,29 @@ def take(name: str) -> int | None:
 
 def release(descriptor: int) -> None:
     """Release a lock that :func:`take` gave."""
-    with suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # also that of a copy in a forked process
+    if _is_ours(descriptor):
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also that of a copy in a forked process
     _close(descriptor)
 
 
 def _close(descriptor: int) -> None:
-    if descriptor in _open:  # else this is a forked child, which has closed it
-        _open.remove(descriptor)
+    if _is_ours(descriptor):
         os.close(descriptor)
+    _open.pop(descriptor, None)
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Whether a descriptor still is that of a lock.
+
+    A forked child has closed it. A program that becomes a daemon closes all that is open, and may
+    reuse the number.
+    """
+    try:
+        return os.path.samestat(os.fstat(descriptor), _open[descriptor])
+    except (OSError, KeyError):
+        return False
 
 
 def _holder(name: str) -> str:
@@ -154,7 +166,7 @@ def record_failure(place: str, error: BuildError, blamed: Iterable[str]) -> None
             "time": time.time(),
             "files": {path: files.stamp_of(path) for path in blamed},
         }
-        checked_json.write(_failure_file(place), told)
+        files.write_json(_failure_file(place), told)
 
 
 def raise_failure_of_others(place: str, asked: float) -> None:
@@ -164,7 +176,7 @@ def raise_failure_of_others(place: str, asked: float) -> None:
     does one that finds that a file named by the error was edited.
     """
     try:
-        told = checked_json.read(_failure_file(place))
+        told = files.read_json(_failure_file(place))
     except (OSError, ValueError):
         return
     same = all(files.stamp_of(path) == stamp for path, stamp in told["files"].items())

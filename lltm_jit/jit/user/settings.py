@@ -6,24 +6,24 @@ default. The current directory is never searched for the file: a build must not 
 Python was started.
 """
 
-from __future__ import annotations
-
 import os
-import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import ToolchainError
 
 
-class Setting:
-    """One environment variable: name, kind of value, default, and one line of help.
+class Setting(NamedTuple):
+    """One environment variable.
 
-    The kind is "text", "path", "flag", "count", or "limit": a count, or 0 for none.
+    The kind of its value is "text", "path", "flag", "count", or "limit": a count, or 0 for none.
     """
 
-    def __init__(self, name: str, kind: str, default: str, help: str) -> None:
-        self.name, self.kind, self.default, self.help = name, kind, default, help
+    name: str
+    kind: str
+    default: str
+    help: str
 
 
 # A setting's name, kind, and default if it has one; below it, its help.
@@ -71,10 +71,6 @@ SETTINGS = {
     for name, kind, *default in map(str.split, _rows)
 }
 
-_LINE = (
-    r"""(?:(?:export\s+)?(?P<name>\w+)\s*=\s*"""
-    r"""(?:(?P<quote>["'])(?P<quoted>.*?)(?P=quote)|(?P<plain>(?:[^"'#\s].*?)?))\s*)?(?:(?<!\S)#.*)?"""
-)
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
@@ -83,21 +79,26 @@ def _settings_file() -> dict[str, str]:
     path = _CHECKOUT / "MAX_JOBS.env"
     if not (path.is_file() and (_CHECKOUT / "MAX_JOBS.env.example").is_file()):
         return {}
+    import shlex  # which most programs do without
+
     values = {}
     # As os.environ is decoded, and without the mark that some editors begin a file with.
-    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
-        for number, line in enumerate(file, 1):
-            place = f"{path}:{number}"
-            found = re.fullmatch(_LINE, line.strip())
-            if not found:
-                raise ToolchainError(f"{place}: expected NAME=VALUE, but got {line.strip()!r}")
-            name, value = found["name"], found["quoted"] or found["plain"]
-            if name and name not in SETTINGS:
-                raise ToolchainError(f"{place}: {name} is not a setting; {nearest(name)}")
-            if value and SETTINGS[name].kind == "path":  # no shell has replaced a `~` in it
-                value = str(_CHECKOUT / os.path.expanduser(value))
-            if name:
-                values[name] = value or ""
+    for number, line in enumerate(path.read_text("utf-8-sig", "surrogateescape").splitlines(), 1):
+        name, equals, rest = line.partition("=")
+        name = name.removeprefix("export ").strip()
+        if not name or name[0] == "#":
+            continue
+        try:
+            value = " ".join(shlex.split(rest, comments=True))
+        except ValueError:  # a quote that is not closed
+            equals = ""
+        if not equals:
+            raise ToolchainError(f"{path}:{number}: expected NAME=VALUE, but got {line.strip()!r}")
+        if name not in SETTINGS:
+            raise ToolchainError(f"{path}:{number}: {name} is not a setting; {nearest(name)}")
+        if value and SETTINGS[name].kind == "path":  # no shell has replaced a `~` in it
+            value = str(_CHECKOUT / os.path.expanduser(value))
+        values[name] = value
     return values
 
 
