@@ -47,7 +47,7 @@ MODULES = """
 lltm_jit: _library _placeholders _start native
 lltm_jit.jit:
 lltm_jit.jit.user: errors settings
-lltm_jit.jit.store: cache checked_json files memo private
+lltm_jit.jit.store: cache files private
 lltm_jit.jit.machine: toolchain
 lltm_jit.jit.request: flags request spec texts
 lltm_jit.jit.loading: background build engine importing
