@@ -21,6 +21,7 @@ from lltm_jit.jit.loading.reload import Reload
 from lltm_jit.jit.request.request import differences
 from lltm_jit.jit.request.spec import folders_below
 from lltm_jit.jit.user import settings
+from lltm_jit.jit.user.errors import own_frames_hidden
 
 
 class PackageInfo(NamedTuple):
@@ -71,6 +72,7 @@ def info_with(families: dict[str, BuildInfo]) -> PackageInfo:
 def reload(module: None = None) -> Reload: ...
 @overload
 def reload(module: ModuleType) -> ModuleType: ...
+@own_frames_hidden
 def reload(module: ModuleType | None = None) -> Reload | ModuleType:
     """Compile what was edited, and use it from now on in this process.
 
@@ -112,6 +114,7 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
     return Reload(builds, tuple(changed), time.perf_counter() - began)
 
 
+@own_frames_hidden
 def watch(
     module: ModuleType | None = None, then: Callable[[Reload], None] | None = None
 ) -> AbstractContextManager[None]:
@@ -145,6 +148,7 @@ def watch(
 def build_info(module: None = None) -> PackageInfo: ...
 @overload
 def build_info(module: ModuleType) -> BuildInfo: ...
+@own_frames_hidden
 def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
     """Describe a build: where it is, why it was made, how long it took, and its target.
 

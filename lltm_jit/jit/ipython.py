@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .loading.reload import Reload, reload_module
 from .request.functions import functions_of
 from .request.spec import CELL, absolute
-from .torch_inline import load_listings
+from .torch_api import load_listings
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -26,8 +26,7 @@ Build the cell and put its module into the variable NAME.
 
 Binds every function that the cell defines at namespace scope, or only the functions that you name.
 Static functions, templates and the contents of anonymous namespaces are not bound. Functions with
-pointers are bound only if you name them, overloaded functions never. Arguments keep their names,
-and the defaults that are numbers, strings, true, false or std::nullopt. Code inside `#if 0` is
+pointers are bound only if you name them, overloaded functions never. Code inside `#if 0` is
 ignored; other conditions are not evaluated. A cell with its own PYBIND11_MODULE is used as it is.
 Errors count lines from the magic, which is line 1 of the cell.
 """

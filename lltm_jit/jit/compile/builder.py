@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from ..machine import gpus
@@ -151,9 +150,10 @@ class _Build:
                     log.write(line + "\n")
                     reporter.line(line)
 
-                tick = partial(reporter.tick, [])
                 with jobs.compilers(jobs_now, max(1, steps)) as mine:
-                    status = ninja.run(request, find_ninja(), mine, variables, on_line, tick)
+                    status = ninja.run(
+                        request, find_ninja(), mine, variables, on_line, reporter.tick
+                    )
         finally:
             reporter.close()
         if status != 0 or not (request.work / request.product).exists():
@@ -200,7 +200,6 @@ class _Build:
             compiled=compiled,
             reused=len(request.sources) - compiled,
             created=time.time(),
-            base=request.base,
             steps={name: each.seconds for name, each in made.items()},
             toolchain=request.toolchain._asdict(),
             registers=self._registers(inputs, library),

@@ -5,249 +5,246 @@ Warnings of a build that succeeds are shown in the same way.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
+import subprocess
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
-from ..request.request import Request as BuildSpec
+from ..request.request import Request
 from ..request.spec import BINDINGS, CELL
 from ..user.causes import cure_of
 from ..user.errors import BuildError
-from ..user.progress import STEP, compiled_file, many
+from ..user.progress import STEP, compiled_file, many, plain
 
-# gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down.
-_GCC = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? "
-    r"(?:(?:fatal )?error|internal compiler error|(?P<warning>warning)): (?P<text>.*)$"
+_FLAGS = "<command-line>"  # where g++ places an error in a macro that a flag defines
+# gcc and clang: file:line:column: error: text; nvcc: file(line): error: text.
+_PLACED = re.compile(
+    rf"(?:(?P<file>[^\s:][^:]*?)[:(](?P<line>\d+)(?::(?P<column>\d+)|\))?|{_FLAGS}): "
+    r"(?:(?:(?:fatal |catastrophic )?error|(?P<warning>warning)|(?P<note>note))(?: #[\w-]+)?: "
+    r"|(?=internal compiler error: ))(?P<text>.*)"
 )
-_NVCC = re.compile(
-    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): "
-    r"(?:(?:catastrophic )?error|(?P<warning>warning))(?: #[\w-]+)?: (?P<text>.*)$"
+# The tools that know no line of source: linkers, drivers, the assembler, ninja, the shell. Their
+# last lines only sum up what they said before.
+_OF_TOOL = re.compile(
+    r"(?!.*(?:ld returned \d+ exit|linker command failed|aborted due to errors))"
+    r"(?:(?:.*?: )?(?=undefined reference to |multiple definition of )"
+    r"|(?:\S*/)?(?:ld|ld\.\w+|collect2): (?!.* in function )"
+    r"|(?:nvcc|ptxas|nvlink|cicc|fatbinary)[^:]*?(?:error|fatal)\s*: "
+    r"|(?:\S*/)?[\w.+-]*(?:\+\+|gcc|cc|clang|cc1plus)(?:-[\d.]+)?: (?:fatal )?error: "
+    r"|(?:cc1plus: )?(?=out of memory |virtual memory exhausted)"
+    r"|\S+: Fatal error: |error: |ninja: (?:error|fatal): "
+    r"|(?:\S*/)?(?:ba|da)?sh: (?:(?:line )?\d+: )?(?=.*(?:not found|denied|annot fork)$))"
+    r"(?P<text>.*)"
 )
-# The tools that know no line of source: drivers, assemblers, linkers, ninja, the shell.
-_TOOLS = (
-    re.compile(r"^(?:.*?: )?(?P<text>(?:undefined reference to|multiple definition of) .*)$"),
-    re.compile(r"^(?:\S*/)?(?:ld|ld\.\w+|collect2): (?P<text>.*)$"),
-    re.compile(r"^(?:nvcc|ptxas|nvlink|cicc|fatbinary)[^:]*?(?:error|fatal)\s*: (?P<text>.*)$"),
-    re.compile(
-        r"^(?:\S*/)?[\w.+-]*(?:\+\+|gcc|cc|clang|cc1plus)(?:-[\d.]+)?: "
-        r"(?:fatal )?error: (?P<text>.*)$"
-    ),
-    re.compile(r"^\S+: Fatal error: (?P<text>.*)$"),  # the assembler
-    re.compile(r"^error: (?P<text>.*)$"),  # clang's front end on its own
-    re.compile(r"^ninja: (?:error|fatal): (?P<text>.*)$"),
-    re.compile(r"^(?:\S*/)?(?:ba|da)?sh: (?:line )?\d+: (?P<text>.*(?:not found|denied))$"),
-)
-_TORCH = re.compile(r"^(?P<text>(?:RuntimeError|OSError|ValueError): .*)$")
-_FAILED = re.compile(r"^FAILED: \[code=(?P<code>\d+)\]")
 # ninja repeats a command that failed, and below it tells what that printed; the code from 1.13 on.
-_STEP_FAILED = re.compile(
-    r"^FAILED: (?:\[code=(?P<code>\d+)\])?.*\n(?P<tool>\S*).*\n(?:(?!ninja: |\[\d)(?P<said>.+))?",
+_FAILED = re.compile(
+    r"^FAILED: (?:\[code=(?P<code>\d+)\])?.*\n(?P<command>(?P<tool>\S*).*)\n"
+    r"(?:(?!ninja: |\[\d)(?P<said>.+))?",
     re.MULTILINE,
 )
-# How the compilers say which line led into a template: gcc, clang, nvcc.
-_CONTEXT = (
-    re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?P<column>\d+): +required from"),
-    re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?P<column>\d+): note: .*requested here$"),
-    re.compile(r"instantiation of .* at line (?P<line>\d+) of (?P<file>.+)$"),
+# How the compilers say which line led to a template or a macro: gcc and clang, nvcc.
+_WAYS = (
+    r"(?P<file>[^\s:]+):(?P<line>\d+):(?P<column>\d+): "
+    r"(?: +required from|note: in expansion of macro|note: .*requested here$)",
+    r".*instantiation of .* at line (?P<line>\d+) of (?P<file>.+)",
 )
-# Lines that only sum up what was said before.
-_SUMMARY = re.compile(
-    r"ld returned \d+ exit status|linker command failed|aborted due to errors|in function `"
-    r"|Error building extension"
-)
-_SHOWN = 5  # warnings of a build that succeeds
-_ENDS = {"SIGKILL": "killed", "SIGSEGV": "ended by a segmentation fault", "SIGABRT": "aborted"}
+_CARET = r"[ |~]*\^[ |~^]*"  # below the line that a compiler quotes
+_WARNINGS, _REASONS = 5, 3  # shown of a build that succeeds, and of an error
 
 
 @dataclass(frozen=True)
-class Diagnostic:
-    """One error: what the compiler says, and where.
+class _Error:
+    """What a compiler says, where, and the reasons that it adds.
 
-    ``line`` and ``column`` are 0 if unknown; a negative column counts tabs as eight columns, as on
-    a screen. ``inside`` is the place in a library's header that the user's line led to.
+    ``line`` and ``column`` are 0 if unknown. ``rest`` is what the compiler quotes of the line from
+    the caret on. ``inside`` is the place in a library, or the flag, that the user's line led to.
     """
 
     text: str
     file: str = ""
     line: int = 0
     column: int = 0
+    rest: str | None = None
     inside: str = ""
+    reasons: tuple[str, ...] = ()
 
 
-def parse(log: str, spec: BuildSpec) -> tuple[list[Diagnostic], list[Diagnostic]]:
-    """The errors in a build's output, in order, and the warnings, each once."""
-    lines = log.splitlines()
-    found, warned, of_torch, ended = [], {}, [], []
-    compiled = ""
-    for number, line in enumerate(lines):
-        if step := re.match(STEP, line):
-            compiled = compiled_file(step[3])  # none where it is the link
-        elif match := _GCC.match(line) or _NVCC.match(line):
-            if match.re is _GCC:
-                column = _character(lines, number, int(match["column"] or 0))
-            else:
-                column = _nvcc_caret(lines[number + 1 : number + 4])
-            error = Diagnostic(match["text"], match["file"], int(match["line"]), column)
-            error = _at_users_line(error, lines, number, spec)
-            if match["warning"]:
-                warned[error] = True  # nvcc repeats it for each architecture
-            else:
-                found.append(error)
-        elif _SUMMARY.search(line):
-            continue
-        elif match := next(filter(None, (tool.match(line) for tool in _TOOLS)), None):
-            found.append(Diagnostic(match["text"], compiled))
-        elif match := _TORCH.match(line):
-            of_torch.append(Diagnostic(match["text"]))
-        elif (match := _FAILED.match(line)) and (how := _end_by(int(match["code"]) - 128)):
-            ended.append(Diagnostic(f"the compiler was {how}", compiled))
-    return found or ended or of_torch, [*warned]
-
-
-def _end_by(number: int) -> str:
-    """How a signal ended a process; empty if there is no such signal."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        return ""
-    return _ENDS.get(name, f"ended by {name}")
-
-
-def _at_users_line(error: Diagnostic, lines: list[str], number: int, spec: BuildSpec) -> Diagnostic:
-    """Move an error inside a library's header to the user's line that caused it.
-
-    gcc prints the way there before the error, clang and nvcc after it.
-    """
-    if _is_own(error.file, spec):
-        return error
-    before = range(number - 1, max(-1, number - 30), -1)
-    after = range(number + 1, min(len(lines), number + 60))
-    for order in (before, after):
-        for index in order:
-            if _GCC.match(lines[index]) or _NVCC.match(lines[index]):
-                break  # another error begins
-            place = next(filter(None, (form.search(lines[index]) for form in _CONTEXT)), None)
-            if place and _is_own(place["file"], spec):
-                column = int(place.groupdict().get("column", 0))
-                inside = f"{error.file}:{error.line}"
-                line = int(place["line"])
-                return replace(error, file=place["file"], line=line, column=column, inside=inside)
-    return error
-
-
-def _is_own(file: str, spec: BuildSpec) -> bool:
-    return file in dict(spec.spec.listings) or spec.is_own(file)
-
-
-def _character(lines: list[str], number: int, column: int) -> int:
-    """The column; negative if a tab counts up to the next multiple of eight, as in gcc.
-
-    gcc is recognised by the margin before the line that it quotes.
-    """
-    following = lines[number + 1] if number + 1 < len(lines) else ""
-    return -column if re.match(r"^ *\d+ \| ", following) else column
-
-
-def _nvcc_caret(following: list[str]) -> int:
-    """The column of nvcc's caret, which is below the source line indented by two."""
-    for line in following:
-        if line.strip() == "^":
-            return line.index("^") - 1
-    return 0
-
-
-def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -> BuildError:
-    """The message of a failed build: the first error with its line, the fix, the log's path."""
-    found, warned = parse(log, spec)
-    first = found[0] if found else Diagnostic(_last_words(log, status))
-    error = f"{first.file}: {first.text}" if first.file == BINDINGS else first.text
-    lines = [f"error: {first.text}", *_excerpt(first, spec)]
-    if first.inside:
-        lines.append(f"   = inside {first.inside}")
-    cure = cure_of(error, log, jobs)
-    if cure or not found:
-        lines.append(f"   = {cure or 'run `python -m lltm_jit doctor` to test the compilers'}")
-    counts = [many(len(found) - 1, "more error")] if len(found) > 1 else []
+def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) -> BuildError:
+    """A failed build: the first error with its line, the reasons, the fix, the log's path."""
+    errors, warned = _parse(log, request)
+    first = errors[0] if errors else _last_words(log, status)
+    text, excerpt, column = _demangled(first.text), *_excerpt(first, request)
+    reasons = [*first.reasons]
+    if symbol := re.match(r"undefined reference to `(.+)'", text):
+        reasons += _uses(symbol[1], log)
+    place = [f"{name}: " for name in (BINDINGS, _FLAGS) if name in (first.file, first.inside)]
+    cure = cure_of("\n".join(["".join(place) + text, *reasons]), jobs)
+    if not (cure or errors):
+        cure = "run `python -m lltm_jit doctor` to test the compilers"
+    counts = [many(len(errors) - 1, "more error")] if len(errors) > 1 else []
     counts += [many(len(warned), "warning")] if warned else []
     more = f" ({', '.join(counts)})" if counts else ""
     # This line has torch's words, which programs look for.
-    lines.append(f"   = Error building extension '{spec.spec.name}'{more}; full log: {log_path}")
-    return BuildError(_demangled("\n".join(lines)))
+    end = f"Error building extension '{request.spec.name}'{more}; full log: {log_path}"
+    inside = first.inside and f"inside {first.inside}"
+    below = [f"   = {each}" for each in (inside, *reasons, cure, end) if each]
+    return BuildError(
+        "\n".join([f"error: {text}", *excerpt, *below]),
+        file=_cell(request) if first.file == CELL else first.file or None,
+        line=first.line or None,
+        column=column or None,
+        message=text,
+        log=str(log_path),
+    )
 
 
-def warnings(log: str, spec: BuildSpec) -> list[str]:
+def explain_import(error: str, library: str, request: Request) -> str:
+    """The message when a finished library cannot be imported."""
+    lines = [f"the built library cannot be imported: {error.partition(chr(10))[0]}"]
+    if symbol := re.search(r"undefined symbol: (\w+)", error):
+        objects = [str(request.work / name) for name in request.objects]
+        link = ["ld", "-shared", "-z", "defs", "--no-demangle", "-o", os.devnull, *objects]
+        lines += _uses(symbol[1], _output(link))
+    lines += [cure] if (cure := cure_of(error)) else []
+    told = _demangled("\n   = ".join(lines))
+    return f"error: {told}\n   = {library}"
+
+
+def warnings(log: str, request: Request) -> list[str]:
     """The first warnings about the user's own code, each with its line, and how many follow."""
-    _, warned = parse(log, spec)
-    own = [warning for warning in warned if _is_own(warning.file, spec)]
-    told = ["\n".join([f"warning: {each.text}", *_excerpt(each, spec)]) for each in own[:_SHOWN]]
-    if own[_SHOWN:]:
-        more = many(len(own[_SHOWN:]), "more warning")
-        told.append(f"and {more}: `python -m lltm_jit log {spec.spec.name}`")
+    own = [warning for warning in _parse(log, request)[1] if _is_own(warning.file, request)]
+    told = [
+        "\n".join([f"warning: {each.text}", *_excerpt(each, request)[0]])
+        for each in own[:_WARNINGS]
+    ]
+    if own[_WARNINGS:]:
+        more = many(len(own[_WARNINGS:]), "more warning")
+        told.append(f"and {more}: `python -m lltm_jit log {request.spec.name}`")
     return told
 
 
-def blamed(log: str, spec: BuildSpec) -> list[str]:
+def blamed(log: str, request: Request) -> list[str]:
     """The user's files that the errors name."""
-    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", log))
-    named -= {*map(spec.path_of, dict(spec.spec.texts))}
-    return [path for path in named if spec.is_own(path) and os.path.isfile(path)]
+    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", plain(log)))
+    named -= {request.path_of(name) for name, _ in request.spec.texts}
+    return [path for path in named if request.is_own(path) and os.path.isfile(path)]
 
 
-def _last_words(log: str, status: int) -> str:
+def _parse(log: str, request: Request) -> tuple[list[_Error], list[_Error]]:
+    """The errors in a build's output, in order, and the warnings, each once."""
+    blocks: list[list[str]] = [[]]  # each begins with a step, or with an error that has a place
+    for line in plain(log).splitlines():
+        match = _PLACED.match(line)
+        if re.match(STEP, line) or (match and not match["note"]):
+            blocks.append([])
+        blocks[-1].append(line)
+    errors, warned, compiled = [], {}, ""
+    for before, block in zip([[], *blocks], blocks, strict=False):
+        for line in block:
+            if step := re.match(STEP, line):
+                compiled = compiled_file(step[3])  # none where it is the link
+            elif match := _PLACED.match(line):
+                if match["warning"]:
+                    warned[_placed(match, before[1:], block[1:], request)] = (
+                        True  # nvcc repeats them
+                    )
+                elif not match["note"]:
+                    errors.append(_placed(match, before[1:], block[1:], request))
+            elif match := _OF_TOOL.match(line):
+                errors.append(_Error(match["text"], compiled))
+    return errors, [*warned]
+
+
+def _placed(match: re.Match[str], before: list[str], after: list[str], request: Request) -> _Error:
+    """An error that has a place; one in a library is moved to the user's line that led there.
+
+    gcc prints the way there before the error, clang and nvcc after it.
+    """
+    file, line = match["file"] or _FLAGS, int(match["line"] or 0)
+    rest, reasons = _quoted(after, request)
+    ways = filter(
+        None, (re.match(way, each) for each in (*reversed(before), *after) for way in _WAYS)
+    )
+    way = next((way for way in ways if _is_own(way["file"], request)), None)
+    if way is None or _is_own(file, request):
+        return _Error(match["text"], file, line, int(match["column"] or 0), rest, "", reasons)
+    place = (way["file"], int(way["line"]), int(way.groupdict().get("column", 0)))
+    return _Error(match["text"], *place, None, f"{file}:{line}" if line else file, reasons)
+
+
+def _quoted(after: list[str], request: Request) -> tuple[str | None, tuple[str, ...]]:
+    """What a compiler quotes of a line from the caret on, and the reasons that it adds."""
+    rest, reasons = None, []
+    own = [*takewhile(lambda line: not _PLACED.match(line), after)]
+    if caret := next((n for n, line in enumerate(own) if n and re.fullmatch(_CARET, line)), 0):
+        rest = own[caret - 1][own[caret].index("^") :]
+        # nvcc tells here which types do not fit.
+        reasons = [line.strip() for line in own[: caret - 1] if line.startswith(" " * 12)]
+    for line in after:
+        note = None if re.match(_WAYS[0], line) or "built-in" in line else _PLACED.match(line)
+        if note and _is_own(note["file"] or "", request):
+            reasons.append(f"{_shown_name(note['file'])}:{note['line']}: {note['text'].strip()}")
+    return rest, tuple(reasons[:_REASONS])
+
+
+def _is_own(file: str, request: Request) -> bool:
+    return file in dict(request.spec.listings) or request.is_own(file)
+
+
+def _last_words(log: str, status: int) -> _Error:
+    """What is told of a build whose output has nothing that is known as an error."""
     if status < 0:
-        return f"the build process was {_end_by(-status) or f'ended by signal {-status}'}"
+        return _Error(f"the build process was ended by {_signal(-status)}")
     if status == 0:
-        return "the compiler reported no error, but produced nothing that can be loaded"
-    if failed := _STEP_FAILED.search(log):
-        said = f": {failed['said']}" if failed["said"] else " and printed nothing"
-        code = f" with status {failed['code']}" if failed["code"] else ""
-        return f"{failed['tool']} failed{code}{said}"
+        return _Error("the compiler reported no error, but produced nothing that can be loaded")
     # The lines that begin with a hash are the engine's own.
-    words = [line for line in log.splitlines() if line.strip() and not line.startswith("# ")]
-    last_words = f": {words[-1]}" if words else " and printed nothing"
-    return f"the build failed with status {status}{last_words}"
+    words = [line for line in plain(log).splitlines() if line.strip() and not line.startswith("# ")]
+    tool, code, said, file = "the build", str(status), words[-1] if words else "", ""
+    if failed := re.search(_FAILED, plain(log)):
+        tool, code, said = failed["tool"], failed["code"], failed["said"]
+        file = compiled_file(failed["command"])
+        if code and 128 < int(code) <= 192:
+            return _Error(f"the compiler was ended by {_signal(int(code) - 128)}", file)
+    code = f" with status {code}" if code else ""
+    return _Error(f"{tool} failed{code}{f': {said}' if said else ' and printed nothing'}", file)
 
 
-def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:
-    """Where the error is, and the source line with a caret."""
-    if not diagnostic.file:
-        return []
-    name = _shown_name(diagnostic.file)
-    if not diagnostic.line:
-        return [f"  --> {name}"]
-    if diagnostic.file == CELL:  # in the words by which notebooks link to a cell
-        place = f"{spec.spec.cell}, line {diagnostic.line}"
-    else:
-        place = f"{name}:{diagnostic.line}"
-    source = _source_line(diagnostic, spec)
-    if source is None:
-        return [f"  --> {place}"]
-    column = diagnostic.column
-    if column < 0:
-        column = _from_display(source, -column)
-    if column and diagnostic.file != CELL:
-        place += f":{column}"
-    margin = " " * len(str(diagnostic.line))
-    lines = [f"  --> {place}", f"{margin} |", f"{diagnostic.line} | {source}"]
-    if column:
-        indent = re.sub(r"[^\t]", " ", source[: column - 1])  # tabs stay, so that it lines up
-        lines.append(f"{margin} | {indent}^")
-    return lines
+def _signal(number: int) -> str:
+    return next((each.name for each in signal.Signals if each == number), f"signal {number}")
 
 
-def _from_display(source: str, display: int) -> int:
-    """The column in characters, from a column on a screen with tabs of eight."""
-    width = 0
-    for index, character in enumerate(source):
-        if width >= display - 1:
-            return index + 1
-        width = (width // 8 + 1) * 8 if character == "\t" else width + 1
-    return len(source) + 1
+def _excerpt(error: _Error, request: Request) -> tuple[list[str], int]:
+    """Where the error is, the source line with a caret, and the column."""
+    name, source, column = _shown_name(error.file), None, error.column
+    if not error.line:
+        return [f"  --> {name}"] if name else [], 0
+    with suppress(OSError, IndexError):
+        text = dict(request.spec.listings).get(error.file)
+        text = Path(error.file).read_text("utf-8", "replace") if text is None else text
+        source = text.splitlines()[error.line - 1].rstrip()
+        # A compiler may have replaced tabs and macros before the caret; what follows is the same.
+        if error.rest is not None and source.endswith(error.rest.rstrip()):
+            column = len(source) - len(error.rest.rstrip()) + 1
+    place = f"{name}:{error.line}" + (f":{column}" if column else "")
+    if error.file == CELL:  # in the words by which notebooks link to a cell
+        place = f"{_cell(request)}, line {error.line}"
+    margin = " " * len(str(error.line))
+    lines = [f"  --> {place}"]
+    if source is not None:
+        lines += [f"{margin} |", f"{error.line} | {source}"]
+        if column:
+            indent = re.sub(r"[^\t]", " ", source[: column - 1])  # tabs stay, so that it lines up
+            lines.append(f"{margin} | {indent}^")
+    return lines, column
+
+
+def _cell(request: Request) -> str:
+    """What the notebook calls the cell that is built."""
+    return request.spec.cell
 
 
 def _shown_name(file: str) -> str:
@@ -257,37 +254,29 @@ def _shown_name(file: str) -> str:
     return file
 
 
-def _source_line(diagnostic: Diagnostic, spec: BuildSpec) -> str | None:
-    text = dict(spec.spec.listings).get(diagnostic.file)
-    try:
-        if text is None:
-            text = Path(diagnostic.file).read_text("utf-8", errors="replace")
-        return text.splitlines()[diagnostic.line - 1]
-    except (OSError, IndexError):
-        return None
-
-
-def explain_import(error: str, library: str) -> str:
-    """The message when a finished library cannot be imported."""
-    first = error.splitlines()[0] if error else "no reason given"
-    lines = [f"error: the built library cannot be imported: {first}"]
-    if cure := cure_of(error):
-        lines.append(f"   = {cure}")
-    return _demangled("\n".join([*lines, f"   = {library}"]))
+def _uses(symbol: str, linker: str) -> list[str]:
+    """The function that needs a symbol, as a linker says."""
+    # Tables of virtual functions are needed by no function.
+    needed = re.search(rf"\n(?!.*\(\.data).*reference to `{re.escape(symbol)}'", linker)
+    functions = re.findall(r"in function `(.+)':", linker[: needed.start() + 1] if needed else "")
+    return [f"it is used in {functions[-1]}"] if functions else []
 
 
 def _demangled(text: str) -> str:
     """The text with C++ names in readable form."""
-    return re.sub(r"\b_Z\w+", lambda match: _demangle(match[0]), text)
+    return _output(["c++filt"], text).strip() or text if "_Z" in text else text
 
 
-def _demangle(name: str) -> str:
-    try:
-        runtime = ctypes.CDLL("libstdc++.so.6")  # which torch has loaded
-    except OSError:
-        return name
-    runtime.__cxa_demangle.restype = ctypes.c_void_p
-    found = ctypes.c_void_p(runtime.__cxa_demangle(name.encode(), None, None, None))
-    text = ctypes.string_at(found).decode() if found else name
-    runtime.free(found)
-    return text
+def _output(command: list[str], text: str = "") -> str:
+    """What one of the compiler's tools prints; empty if it is missing."""
+    with suppress(OSError):
+        done = subprocess.run(
+            command,
+            input=text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        return done.stdout
+    return ""

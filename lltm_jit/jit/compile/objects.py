@@ -62,7 +62,9 @@ class Store:
         # The user's texts as they are when the build begins; given ones are written by us alone.
         digests = request.content["files"]
         self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
-        self._before = files.closure([*request.sources, *request.beside], request.folders)
+        self._before = files.closure(
+            [*map(request.path_of, request.sources), *request.beside], request.folders
+        )
         self._sources = dict(zip(request.objects, request.sources, strict=True))
         tools = {k: v for k, v in request.content.items() if k in _OF_TOOLS}
         placed = [request.place] if _PLACED.search(" ".join(commands.values())) else []
@@ -147,7 +149,8 @@ class Store:
         """The inputs with these files, and with names that were looked for, perhaps in vain."""
         request, tails = self._request, [*looked_for]
         made_here = (os.path.join(request.work, ""), f"{cache.builds_directory()}/pch/")
-        folders, paths, assembled = {*request.folders}, [], {}
+        folders, paths = {*request.folders}, []
+        assembled: dict[str, str] = {}
         for path in dict.fromkeys(_plain(path) if ".." in path else path for path in read):
             if match := _VERSIONED.fullmatch(path):
                 tails.append(match[1])

@@ -219,17 +219,16 @@ def _obtain(
 
     background.stand_back(request.spec)
     builder.check(request)
-    with Follower(reporter, request.work / cache.LOG) as follower:
-        held = lock.held(request.place, reporter.say, follower.look)
-        with held:
-            follower.close()
-            if not force:
-                # The first look reported damaged builds.
-                record = _find(request, reporter.detail)
-                if record is not None:
-                    return record, True
-                lock.raise_failure_of_others(request.place, asked)
-            return builder.build(request, reporter, anew=force), False
+    follower = Follower(reporter, request.work / cache.LOG)
+    with lock.held(request.place, reporter.say, follower.look):
+        reporter.close()
+        if not force:
+            # The first look reported damaged builds.
+            record = _find(request, reporter.detail)
+            if record is not None:
+                return record, True
+            lock.raise_failure_of_others(request.place, asked)
+        return builder.build(request, reporter, anew=force), False
 
 
 def _reporter(verbose: bool | None = None) -> Reporter:

@@ -39,7 +39,7 @@ def put(spec: Spec, directory: Path) -> None:
     assert record is not None
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copy2(info.library, directory)
-    told = record._replace(base="", reason="compiled when the package was built")
+    told = record._replace(reason="compiled when the package was built")
     cache.write_record(directory / f"{spec.name}.json", told)
 
 

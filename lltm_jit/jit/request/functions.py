@@ -1,9 +1,9 @@
-"""The functions of C++ sources: which to bind, and the names and defaults of their arguments."""
+"""The functions that a cell of a notebook defines: which to bind, and why not the others."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from .texts import LITERALS, without_comments
 
@@ -20,34 +20,21 @@ _LIKE_A_FUNCTION = re.compile(
     r"\s*\([^()]*\)[^()]*",
     re.DOTALL,
 )
-_NAMESPACE = re.compile(r'extern\s+"C"|(?:inline\s+)?namespace(?:\s+(?P<name>[\w:]+))?')
+_NAMESPACE = re.compile(r'extern\s+"C"|(?:inline\s+)?namespace(?:\s+[\w:]+)?')
 _OWN = r"\b(?:static|template|operator|main|__global__|__device__)\b"
 _TEXT = r"\bconst\s+char\s*\*|\bchar\s+const\s*\*"
 # C++ sees only the declarations in a cell of CUDA: no inline function, and none of these types.
 _CUDA_OWN = r"\b(?:inline|constexpr|__\w+|cu[A-Z]\w*|cuda\w+|curand\w+|cublas\w+|dim3|half2?)\b"
 _TYPES = r"\b(?:struct|class|union|enum(?:\s+class)?|using|typedef\b[^;]*?)\s+(\w+)\s*[{:;=]"
-# A parameter with its default; a type alone is one of several words, or ends in & or * or >.
-_PARAMETER = re.compile(
-    r"\s*(?P<type>(?:[\w:]+\s+)*?[\w:]+(?:<[\w:<>,&*\s]*>)?(?:\s+const\b)?[\s&*]*)"
-    r"(?:(?<=[\s&*>])(?P<name>[A-Za-z_]\w*))?\s*(?:=\s*(?P<default>.*?)\s*)?",
-    re.DOTALL,
-)
-_LAST_WORDS = r"const|(?:un)?signed|short|long|int|char|float|double|bool"
-_WHOLE = r"\b(?:u?int\w*|short|long|char|size_t|bool)\b"
-# Defaults that mean the same wherever they stand; bytes in a string may be no UTF-8.
-_LITERAL = re.compile(
-    r"[-+]?(?:0[xX][\da-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[uUlLfF]*|true|false"
-    r'|"(?:\\[^x0-7]|[^"\\\n])*"|std::nullopt'
-)
 
 
 def functions_of(source: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str, str]]:
     """The functions of a cell: declarations of those to bind, and why the others are not bound."""
-    text = _plain(source)
+    text = re.sub(_DIRECTIVE, "", _without_if_0(without_comments(source)))
     types = re.findall(_TYPES, text)
     bound: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    for head, scopes in _heads(text, "{"):
+    for head, scopes in _heads(text):
         function = _FUNCTION.fullmatch(head)
         if function is None:
             if (unknown := _LIKE_A_FUNCTION.fullmatch(head)) and not re.search(_OWN, head):
@@ -55,7 +42,8 @@ def functions_of(source: str, kind: str = "cpp") -> tuple[dict[str, str], dict[s
             continue
         if re.search(_OWN, f"{function['type']} {function['name']}"):
             continue
-        name = _qualified(scopes, function["name"])
+        namespaces = re.findall(r"namespace\s+([\w:]+)", " ".join(scopes))
+        name = "::".join([*namespaces, function["name"]])
         declaration = f"{head};"
         for scope in reversed(scopes):
             declaration = f"{scope} {{ {declaration} }}"
@@ -74,95 +62,20 @@ def functions_of(source: str, kind: str = "cpp") -> tuple[dict[str, str], dict[s
     return bound, left_out
 
 
-def arguments_of(sources: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """The names and the defaults of the arguments of functions that sources declare or define.
-
-    A name or a default is empty if there is none, and a default is too if only C++ knows what it
-    means. Functions that are overloaded, or not understood, are left out.
-    """
-    found: dict[str, list[tuple[str, str]]] = {}
-    overloaded = set()
-    for source in sources:
-        for head, scopes in _heads(_plain(source, "#"), "{;"):
-            if (function := _FUNCTION.fullmatch(head)) is None:
-                continue
-            name, arguments = _qualified(scopes, function["name"]), _split(function["parameters"])
-            if arguments is None or len(found.get(name, arguments)) != len(arguments):
-                overloaded.add(name)
-                continue
-            # The declaration may have what the definition has not.
-            seen = found.get(name, arguments)
-            found[name] = [
-                (one[0] or two[0], one[1] or two[1])
-                for one, two in zip(arguments, seen, strict=True)
-            ]
-    return {name: arguments for name, arguments in found.items() if name not in overloaded}
-
-
-def _split(parameters: str) -> list[tuple[str, str]] | None:
-    """The names and defaults in a list of parameters; none if it is not understood."""
-    if parameters.strip() in ("", "void"):
-        return []
-    pieces, start, depth = [], 0, 0
-    blank = _blank(parameters)
-    if "#" in blank:  # which parameters there are depends on a directive
-        return None
-    for mark in re.finditer(r"[<({\[>)}\],]", blank):
-        if mark[0] != ",":
-            depth += 1 if mark[0] in "<({[" else -1
-        elif depth == 0:
-            pieces.append(parameters[start : mark.start()])
-            start = mark.end()
-    arguments = []
-    for piece in [*pieces, parameters[start:]]:
-        match = _PARAMETER.fullmatch(piece)
-        if match is None or depth or re.search(r"\b(?:py|pybind11)::\w*args\b", match["type"]):
-            return None
-        name, default = match["name"] or "", match["default"] or ""
-        shifted = re.search(r"[<>]", default) and "," in default
-        if shifted or re.fullmatch(r"\s*[A-Z_\d]{2,}\s*", piece):  # or a macro of several
-            return None
-        if re.fullmatch(_LAST_WORDS, name):  # of a type
-            name = ""
-        if re.fullmatch(r"(?:c10|at|torch)::nullopt", default) or (
-            default == "{}" and re.search(r"\boptional\s*<", match["type"])
-        ):
-            default = "std::nullopt"
-        # Python would not take a number with a point for a whole one.
-        rounds = re.fullmatch(r"[-+]?(?!0[xX])[\d.]*[.eE].*", default)
-        same = _LITERAL.fullmatch(default) and not (rounds and re.search(_WHOLE, match["type"]))
-        arguments.append((name, default if same else ""))
-    return arguments
-
-
-def _plain(source: str, directive: str = "") -> str:
-    """C++ without comments, what is disabled, and directives, which a mark may stand for."""
-    return re.sub(_DIRECTIVE, directive, _without_if_0(without_comments(source)))
-
-
-def _blank(text: str) -> str:
-    """The text with spaces in place of strings, characters and numbers."""
-    return re.sub(LITERALS, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
-
-
-def _qualified(scopes: tuple[str, ...], name: str) -> str:
-    names = [found for scope in scopes if (found := _NAMESPACE.fullmatch(scope)["name"])]  # type: ignore[index]
-    return "::".join([*names, name])
-
-
-def _heads(text: str, ends: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The text before each of these marks at namespace scope, and the namespaces, all named."""
+def _heads(text: str) -> Iterator[tuple[str, list[str]]]:
+    """What stands before each brace that opens at namespace scope, and the named namespaces."""
     scopes: list[str] = []  # what stands before each open brace
     start = parentheses = 0
-    for mark in re.finditer(r"[(){};]", _blank(text)):
+    # A brace in a string opens nothing.
+    blank = re.sub(LITERALS, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
+    for mark in re.finditer(r"[(){};]", blank):
         if mark[0] in "()":
             parentheses += 1 if mark[0] == "(" else -1
         elif parentheses == 0:
-            head = re.sub(_ATTRIBUTE, "", text[start : mark.start()]).strip("# \t\r\n")
-            named = all(_NAMESPACE.fullmatch(scope) for scope in scopes)
-            if mark[0] in ends and named and "namespace" not in scopes:
-                yield head, tuple(scopes)
+            head = re.sub(_ATTRIBUTE, "", text[start : mark.start()]).strip()
             if mark[0] == "{":
+                if all(map(_NAMESPACE.fullmatch, scopes)) and "namespace" not in scopes:
+                    yield head, [*scopes]
                 scopes.append(head)
             elif mark[0] == "}" and scopes:
                 scopes.pop()

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .functions import arguments_of
-
 _IMPLICIT_HEADERS = {
     "main.cpp": "#include <torch/extension.h>\n",
     "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
@@ -38,8 +36,8 @@ def unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) 
     return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
 
 
-def bindings(functions: Any, with_pytorch_error_handling: bool, sources: Sequence[str]) -> str:
-    """The module of functions, whose arguments have the names that these sources give them."""
+def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
+    """The module of functions; empty if there are none to bind."""
     if functions is None:
         return ""
     if isinstance(functions, str):
@@ -52,7 +50,6 @@ def bindings(functions: Any, with_pytorch_error_handling: bool, sources: Sequenc
     lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
     last = {name: name if "<" in name else name.rpartition("::")[2] for name in functions}
     found = Counter(last.values())
-    arguments = arguments_of(sources)
     for function, docstring in functions.items():
         called = function
         if with_pytorch_error_handling:
@@ -61,12 +58,5 @@ def bindings(functions: Any, with_pytorch_error_handling: bool, sources: Sequenc
         # torch's name, and without its namespaces the one that Python can write.
         short = [last[function]] if found[last[function]] == 1 else []
         bound = dict.fromkeys([function, *short])
-        told = "".join(map(_argument, arguments.get(function, ())))
-        lines += [f'  m.def("{name}", {called}, {text}{told});' for name in bound]
+        lines += [f'  m.def("{name}", {called}, {text});' for name in bound]
     return "\n".join([*lines, "}"])
-
-
-def _argument(argument: tuple[str, str]) -> str:
-    name, default = argument
-    named = f'pybind11::arg("{name}")' if name else "pybind11::arg()"
-    return f", {named} = {default}" if default else f", {named}"

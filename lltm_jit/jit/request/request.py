@@ -80,6 +80,8 @@ class Request:
         self.architectures = flags.architectures(tools, self.cuda_cflags) if self.with_cuda else ()
         self.content = self._content()
         self.key = self._key()
+        if spec.texts:  # their files are named relative to the folder where they are written
+            self.base = str(self.work)
 
     @cached_property
     def place(self) -> str:

@@ -59,7 +59,6 @@ class Record(NamedTuple):
     compiled: int
     reused: int
     created: float
-    base: str
     steps: dict[str, float]
     toolchain: dict[str, Any]
     registers: list[str]

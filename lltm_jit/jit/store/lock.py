@@ -22,6 +22,7 @@ from ..user.errors import BuildError, CacheError
 from . import cache, files
 
 _open: dict[int, os.stat_result] = {}  # descriptors of this process's locks
+_FIELDS = ("file", "line", "column", "message", "log")  # of an error
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _LOWEST = 3  # descriptors below are the streams', which a child process replaces
 
@@ -161,8 +162,8 @@ def record_failure(place: str, error: BuildError, blamed: Iterable[str]) -> None
     """Tell the processes that wait for this build why it failed, and because of which files."""
     with cache.writing():
         told = {
-            "message": str(error),
-            "fields": vars(error),
+            "text": str(error),
+            "fields": {name: getattr(error, name) for name in _FIELDS},
             "time": time.time(),
             "files": {path: files.stamp_of(path) for path in blamed},
         }
@@ -181,9 +182,7 @@ def raise_failure_of_others(place: str, asked: float) -> None:
         return
     same = all(files.stamp_of(path) == stamp for path, stamp in told["files"].items())
     if same and asked < told["time"] <= time.time():
-        error = BuildError(told["message"])
-        vars(error).update(told["fields"])
-        raise error
+        raise BuildError(told["text"], **told["fields"])
 
 
 def _failure_file(place: str) -> Path:

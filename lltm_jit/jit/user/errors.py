@@ -8,6 +8,12 @@ what torch raises for a failed build.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class LltmJitError(RuntimeError):
@@ -24,7 +30,32 @@ class LltmJitError(RuntimeError):
 
 
 class BuildError(LltmJitError, ImportError):
-    """The sources do not compile, link or load; the text is the first error."""
+    """The sources do not compile, link or load; the text is the first error, with its cure.
+
+    Programs find its parts in attributes, each of which is None where it is unknown.
+
+    Attributes:
+        file: the file of the first error, as the compiler names it, or what messages call a string
+            of ``load_inline``, such as ``cuda_sources[0]``.
+        line: the line in it, from 1.
+        column: the character in that line, from 1.
+        message: what the compiler says of the first error, without place and cure.
+        log: the path of the whole output.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        message: str | None = None,
+        log: str | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.file, self.line, self.column = file, line, column
+        self.message, self.log = message, log
 
 
 class ToolchainError(LltmJitError, ImportError):
@@ -41,3 +72,19 @@ class SourceMissing(LltmJitError, FileNotFoundError):
 
 class SourceEdited(Exception):
     """A file changed during the build, which then matches neither version; build again."""
+
+
+def own_frames_hidden(function: Callable[P, R]) -> Callable[P, R]:
+    """Have tracebacks of this package's errors end at the caller of a public function."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except LltmJitError as error:
+            if own := error.__traceback__:
+                own.tb_next = None  # Python 3.10 keeps this function's frame, the first
+            error.__traceback__ = error.__cause__ = None
+            raise  # adds no frame, unlike `raise error`
+
+    return call

@@ -182,7 +182,7 @@ def test_flags_of_a_cell(bench, shell, monkeypatch, capsys):
         f"-L{bench.directory}/place",
     ):
         assert f" {word}" in said
-    assert re.search(r"started .* -lm\b", said)
+    assert re.search(r"(?:started|ran) .* -lm\b", said)
 
 
 def test_a_cell_includes_what_lies_beside_the_notebook(real, shell, tmp_path, monkeypatch):

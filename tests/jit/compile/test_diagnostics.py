@@ -23,7 +23,7 @@ def message(log: str, status: int = 1) -> str:
     spec = BuildSpec(
         "case", tuple(map(Path, sorted(record.SOURCES))), with_cuda=True, base=Path.cwd()
     )
-    return diagnostics.explain(log, spec, Path("build.log"), status, jobs=8) + "\n"
+    return f"{diagnostics.explain(log, spec, Path('build.log'), status, jobs=8)}\n"
 
 
 def expected() -> dict[str, str]:
@@ -48,8 +48,8 @@ def test_a_file_is_named_as_seen_from_the_working_directory(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     spec = BuildSpec("case", (tmp_path / "kernels/op.cpp",), base=tmp_path / "kernels")
     for file, shown in ((f"{tmp_path}/kernels/a.h", "kernels/a.h"), ("/home/me/b.h",) * 2):
-        said = diagnostics.explain(f"{file}:7:1: error: x\n", spec, Path("build.log"), 1, jobs=8)
-        assert said.splitlines()[1] == f"  --> {shown}:7"
+        error = diagnostics.explain(f"{file}:7:1: error: x\n", spec, Path("build.log"), 1, jobs=8)
+        assert str(error).splitlines()[1] == f"  --> {shown}:7:1"
 
 
 def test_warnings_of_the_users_code_are_shown_each_once(tmp_path, monkeypatch):
@@ -130,19 +130,6 @@ def test_what_torch_declares_gets_its_header(error):
     assert "<torch/extension.h>" not in message(f"empty.cpp:1:1: error: {other}\n")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        "fatal error: core/cpu/elementwise.h: No such file or directory",
-        "fatal error: 'core/cpu/elementwise.h' file not found",  # clang
-    ],
-)
-def test_a_header_of_ours_that_moved(error):
-    said = message(f"empty.cpp:1:1: {error}\n")
-    assert "look below lltm_jit.include_path() for what was core/cpu/elementwise.h" in said
-    assert "include_path()" not in message(f"empty.cpp:1:1: {error.replace('core/', 'other/')}\n")
-
-
 def test_long_lines_are_read_in_no_time():
     began = time.process_time()  # which other programs have no part in
     assert message("x" * 100_000 + "\n" + "'" * 100_000 + "\n", 3).startswith(
@@ -152,7 +139,9 @@ def test_long_lines_are_read_in_no_time():
 
 
 def test_a_log_without_any_error():
-    assert message("", -9).startswith("error: the build process was killed\n   = the system killed")
+    assert message("", -9).startswith(
+        "error: the build process was ended by SIGKILL\n   = most likely memory ran out"
+    )
     assert message("", -15).startswith("error: the build process was ended by SIGTERM\n")
     assert message("words\nlast words\n", 3).startswith(
         "error: the build failed with status 3: last words\n"
@@ -186,21 +175,20 @@ def test_what_it_said_is_told_by_a_ninja_without_codes():
 
 
 @pytest.mark.parametrize(
-    ("code", "how"), [(137, "killed"), (139, "ended by a segmentation"), (152, "ended by SIGXCPU")]
+    ("code", "how"), [(137, "SIGKILL"), (139, "SIGSEGV"), (152, "SIGXCPU"), (190, "signal 62")]
 )
 def test_a_compiler_that_dies_without_a_word_gets_its_signal_named(code, how):
-    step = (
-        f"[1/2 0.1] cxx -c empty.cpp -o empty.o\nFAILED: [code={code}] empty.o\ncxx -c empty.cpp\n"
-    )
+    command = "cxx -c empty.cpp -o empty.o"
+    step = f"[1/2 0.1] {command}\nFAILED: [code={code}] empty.o\n{command}\n"
     lines = message(step).splitlines()
-    assert lines[0].startswith(f"error: the compiler was {how}")
+    assert lines[0] == f"error: the compiler was ended by {how}"
     assert lines[1] == "  --> empty.cpp"
     assert ("the compiler itself crashed" in lines[2]) == (code == 139)
 
 
 def test_a_worker_that_dies_is_no_compiler_that_crashed():
     lines = message("", status=-11).splitlines()
-    assert lines[0] == "error: the build process was ended by a segmentation fault"
+    assert lines[0] == "error: the build process was ended by SIGSEGV"
     assert lines[1] == "   = run `python -m lltm_jit doctor` to test the compilers"
 
 
@@ -225,5 +213,5 @@ def test_a_class_that_pybind11_knows_from_the_build_before():
 def test_torchs_own_error():
     log = "ValueError: Unknown CUDA arch (9.9z) or GPU not supported\n"
     lines = message(log).splitlines()
-    assert lines[0] == "error: ValueError: Unknown CUDA arch (9.9z) or GPU not supported"
+    assert lines[0].endswith("ValueError: Unknown CUDA arch (9.9z) or GPU not supported")
     assert "instead of '9.9z'" in lines[1]

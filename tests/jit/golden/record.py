@@ -10,10 +10,16 @@ import importlib.util
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).parent
+# As torch's build has it.
+NO_HALF = " ".join(
+    f"-D__CUDA_NO_{what}__"
+    for what in ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")
+)
 CASES = {
     "gcc/undeclared": "g++ -std=c++17 -c undeclared.cpp -o o.o",
     "gcc/template": "g++ -std=c++17 -c template.cpp -o o.o",
@@ -24,6 +30,18 @@ CASES = {
     "gcc/narrow_14": "g++ -std=c++14 -isystem torch_include -c narrow.cpp -o o.o",
     "gcc/narrow_11": "g++ -std=c++11 -isystem torch_include -c narrow.cpp -o o.o",
     "gcc/unknown_flag": "g++ -fnonsense-flag -c defines.cpp -o o.o",
+    "gcc/notes": "g++ -c notes.cpp -o o.o",
+    "gcc/abstract": "g++ -c abstract.cpp -o o.o",
+    "gcc/macro": "g++ -DTITLE=draft -c macro.cpp -o o.o",
+    "gcc/two_modules": "g++ -DTORCH_EXTENSION_NAME=case -isystem torch_include "
+    "-isystem python_include -c two_modules.cpp -o o.o",
+    "gcc/no_thc": "g++ -c thc.cpp -o o.o",
+    "gcc/at_check": "g++ -c at_check.cpp -o o.o",
+    "gcc/type_of_tensor": "g++ -std=c++20 -isystem torch_include -c type_of_tensor.cpp -o o.o",
+    "gcc/no_library_header": "g++ -c library_header.cpp -o o.o",
+    "stopped/gcc_no_memory": "prlimit --as=60000000 g++ -c notes.cpp -o o.o",
+    "stopped/gcc_no_process": "setpriv --reuid=65534 --clear-groups prlimit --nproc=1 "
+    "g++ -c defines.cpp -o /dev/null",
     "stopped/gcc_killed": "./killer cc1plus g++ -c endless.cpp -o o.o",
     "stopped/gcc_crashed": "./killer -SEGV cc1plus g++ -c endless.cpp -o o.o",
     "stopped/gcc_no_space": "g++ -c defines.cpp -o /dev/full",
@@ -45,6 +63,10 @@ CASES = {
     "nvcc/unknown_flag": "nvcc --nonsense -c empty.cu -o o.o",
     "nvcc/host_too_new": "nvcc -ccbin ./newer_gcc -c empty.cu -o o.o",
     "nvcc/no_host": "nvcc -ccbin /nonexistent/g++ -c empty.cu -o o.o",
+    "nvcc/clang_too_new": "nvcc -ccbin ./newer_clang -c empty.cu -o o.o",
+    "nvcc/notes": "nvcc -arch=sm_90 -c notes.cu -o o.o",
+    "nvcc/half": f"nvcc {NO_HALF} -arch=sm_90 -c half.cu -o o.o",
+    "nvcc/half_to_float": f"nvcc {NO_HALF} -arch=sm_90 -c half_to_float.cu -o o.o",
     "stopped/nvcc_killed": "./killer cicc nvcc -arch=sm_90 -c slow.cu -o o.o",
     "ptxas/shared": "nvcc -arch=sm_90 -c shared.cu -o o.o",
     "ptxas/instruction": "nvcc -arch=sm_90 -c instruction.cu -o o.o",
@@ -59,6 +81,14 @@ COPIES = """#include <memory>
 #include <vector>
 void copies(const std::vector<std::unique_ptr<int>>& values) {
   auto copy = values;
+}
+"""
+NOTES = """#include <vector>
+template <typename T> T scale(const std::vector<T>& values, T by, int n) {
+  return values[n] * by;
+}
+double f(double x) {
+	return scale(std::vector<double>{x}, 2.0);
 }
 """
 SOURCES = {
@@ -78,6 +108,23 @@ SOURCES = {
     "defines_too.cpp": "int f() { return 2; }\n",
     "uses.cpp": "int elsewhere();\nint f() { return elsewhere(); }\n",
     "empty.cpp": "",
+    "notes.cpp": NOTES,
+    "notes.cu": NOTES,
+    "abstract.cpp": "#include <memory>\nstruct A { virtual int go() = 0; };\n"
+    "struct B : A { int go(int n) { return n; } };\n"
+    "auto f() { return std::make_unique<B>(); }\n",
+    "macro.cpp": "const char* title() {\n  return TITLE;\n}\n",
+    "two_modules.cpp": '#include <pybind11/pybind11.h>\n#line 1 "cpp_sources[0]"\n'
+    "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"
+    '#line 1 "bindings"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n',
+    "thc.cpp": "#include <THC/THC.h>\n",
+    "at_check.cpp": "void f(int n) {\n  AT_CHECK(n == 2);\n}\n",
+    "type_of_tensor.cpp": "#include <ATen/core/Tensor.h>\n#include <ATen/Dispatch.h>\n"
+    'void f(at::Tensor x) {\n  AT_DISPATCH_FLOATING_TYPES(x.type(), "f", [&] {});\n}\n',
+    "library_header.cpp": "#include <cusparse.h>\n",
+    "half.cu": "#include <cuda_fp16.h>\n__global__ void k(__half* x) { x[0] = x[1] + x[2]; }\n",
+    "half_to_float.cu": "#include <cuda_bf16.h>\n"
+    "__global__ void k(__nv_bfloat16* x, float* y) {\n  y[0] = x[0];\n}\n",
     "copies.cpp": COPIES,
     "copies.cu": COPIES,
     "endless.cpp": '#include "pipe.h"\n',  # a named pipe that nobody writes to
@@ -111,6 +158,7 @@ while kill -0 $child 2>/dev/null; do
 done
 wait $child
 """
+NEWER_CLANG = '#!/bin/sh\nexec g++ "$@" -D__clang__=1 -D__clang_major__=99 -D__clang_minor__=0\n'
 NEWER_GCC = '#!/bin/sh\nexec g++ "$@" -U__GNUC__ -D__GNUC__=99\n'
 
 
@@ -133,8 +181,10 @@ def write_sources(folder):
 def main(cases):
     with TemporaryDirectory() as folder:
         work = Path(folder)
+        work.chmod(0o755)  # a case is another user
         write_sources(work)
-        for name, text in (("killer", KILLER), ("newer_gcc", NEWER_GCC)):
+        tools = {"killer": KILLER, "newer_gcc": NEWER_GCC, "newer_clang": NEWER_CLANG}
+        for name, text in tools.items():
             (work / name).write_text(text)
             (work / name).chmod(0o755)
         # Keeps nvcc's compiler busy long enough to be killed.
@@ -144,6 +194,7 @@ def main(cases):
         # By a name that is the same on every machine.
         torch = Path(importlib.util.find_spec("torch").origin).parent
         (work / "torch_include").symlink_to(torch / "include")
+        (work / "python_include").symlink_to(sysconfig.get_path("include"))
         for case in cases or CASES:
             record(case, work)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import json
@@ -44,7 +45,7 @@ def test_whole_story(bench):
         f"builds are kept in {bench.builds.parent}",
         "2 jobs, as MAX_JOBS says",
         "torch writes the build file ",
-        f"started {bench.environment['CXX']} ",
+        f" {bench.environment['CXX']} ",
         "[1/3] ",
         " -c ",
         "ready in ",
@@ -55,7 +56,7 @@ def test_whole_story(bench):
     assert "no work to do" in said
 
 
-def test_every_command_is_told_as_it_starts_and_as_it_ends(bench, tmp_path):
+def test_every_command_is_told_once_a_slow_one_as_it_starts(bench, tmp_path):
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\n")
     process = bench.start(LLTM_JIT_VERBOSE="1")
@@ -67,17 +68,17 @@ def test_every_command_is_told_as_it_starts_and_as_it_ends(bench, tmp_path):
             (tmp_path / "gate.go").touch()  # only now can it end
     assert process.wait() == 0
     for target, file in (("one.o", "one.cpp"), ("two.o", "two.cpp"), ("_C.so", "link")):
-        (began,) = (number for number, line in enumerate(lines) if f" -o {target}" in line)
-        assert lines[began].startswith("lltm_jit: started ")
-        end = rf"lltm_jit: \[\d/3\] {file} \(\d+\.\d s\)"
+        (told,) = (number for number, line in enumerate(lines) if f" -o {target}" in line)
+        assert re.match("lltm_jit: (?:started|ran) ", lines[told])
+        end = rf"lltm_jit: \[\d/3\] {file}( \(\d+\.\d s\))?$"
         (ended,) = (number for number, line in enumerate(lines) if re.match(end, line))
-        assert ended > began
+        assert ended > told
 
 
 def test_what_torch_and_ninja_do_not_know_is_left_out(capsys):
     reporter = Reporter(verbose=True)
     reporter.line("W1 cpp_extension.py:1] No CUDA runtime is found, using CUDA_HOME='/cuda'")
-    reporter.line("ninja: Jobserver mode detected:  -j1 --jobserver-auth=fifo:/tmp/tokens")
+    reporter.line("ninja: build stopped: subcommand failed.")
     reporter.line("words of a compiler")
     assert capsys.readouterr().err == "lltm_jit: words of a compiler\n"
 
@@ -110,7 +111,7 @@ def test_bar_on_a_terminal(bench, tmp_path):
 
 
 def test_a_file_has_its_own_seconds(monkeypatch, capsys):
-    """From when it was seen to run, or, if it never was, from the look before its end."""
+    """From when it was seen to run; none if it was over before anybody looked."""
     clock = [0.0]
     monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
     reporter = Reporter(verbose=False)
@@ -121,23 +122,23 @@ def test_a_file_has_its_own_seconds(monkeypatch, capsys):
         (7, lambda: reporter.line(f"[1/3 7.0] {commands[0]}")),
         (8, lambda: reporter.tick(commands[1:2])),
         (9, lambda: reporter.line(f"[2/3 9.0] {commands[1]}")),
+        (10, lambda: reporter.tick([])),
         (12, lambda: reporter.line(f"[3/3 12.0] {commands[2]}")),
     ):
         clock[0] = now
         take()
     reporter.close()
     seconds = re.findall(r"(\w+)\.cpp \((\d+\.\d) s\)", capsys.readouterr().err)
-    assert seconds == [("one", "7.0"), ("two", "2.0"), ("three", "3.0")]
+    assert seconds == [("one", "7.0"), ("two", "2.0")]
 
 
-def test_a_failed_file_is_marked_and_its_command_told_once(bench, capsys):
+def test_a_failed_file_is_marked(bench, capsys):
     bench.write("one/one.cpp", "//! error x\n")
     with pytest.raises(BuildError):
         load(bench.spec(), detect(), verbose=True)
     said = capsys.readouterr().err
-    assert re.search(r"lltm_jit: \[\d/3\] one.cpp failed \(\d+\.\d s\)\n", said)
-    assert not re.search(r"one.cpp \(", said)
-    assert len(re.findall(r" -c \S*one.cpp", said)) == 1
+    assert re.search(r"lltm_jit: \[\d/3\] one.cpp failed( \(\d+\.\d s\))?\n", said)
+    assert not re.search(r"\] one.cpp( \(|\n)", said)
     assert "FAILED" not in said
     assert "build stopped" not in said
 
@@ -169,7 +170,7 @@ def test_step_names_the_source(capsys, line):
     reporter = Reporter(verbose=False)
     reporter.line(line)
     reporter.close()
-    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp (0.0 s)\n"
+    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp\n"
     assert reporter.compiled == 1
 
 
@@ -177,19 +178,36 @@ def test_a_step_names_the_folders_of_a_source_whose_name_another_has(capsys):
     reporter = Reporter(verbose=False)
     reporter.line(f"[1/2 0.5] c++ -c /a/kernels/one/cpu/x.cpp -o x.{'0a' * 10}.o")
     reporter.close()
-    assert capsys.readouterr().err == "lltm_jit: [1/2] one/cpu/x.cpp (0.0 s)\n"
+    assert capsys.readouterr().err == "lltm_jit: [1/2] one/cpu/x.cpp\n"
 
 
-def test_who_waits_goes_on_where_the_next_log_is_gone_at_once(tmp_path):
-    follower = Follower(Reporter(), tmp_path, "tmp-*/build.log")
-    first, second = (tmp_path / f"tmp-{name}" / "build.log" for name in ("one", "two"))
-    first.parent.mkdir()
-    first.touch()
-    follower.look()
-    first.unlink()
-    second.mkdir(parents=True)  # it is there, and cannot be opened
-    follower.look()
-    follower.close()
+def test_who_waits_sees_each_line_of_the_log_once(tmp_path, capsys):
+    """There may be none yet, half a line, and then the log of another build."""
+    log = tmp_path / "build.log"
+    follower = Follower(Reporter(verbose=True), log)
+
+    def heard() -> list[str]:
+        follower.look()
+        return capsys.readouterr().err.splitlines()
+
+    assert heard() == []
+    log.write_text("one\ntw")
+    assert heard() == ["lltm_jit: one"]
+    with log.open("a") as file:
+        file.write("o\n[1/2 0.5] c++ -c x.cpp -o x.o\n")
+    assert heard() == [
+        "lltm_jit: two",
+        "lltm_jit: ran c++ -c x.cpp -o x.o",
+        "lltm_jit: [1/2] x.cpp",
+    ]
+    assert heard() == []
+    (tmp_path / "new").write_text("one\n")
+    (tmp_path / "new").replace(log)
+    assert heard() == ["lltm_jit: one"]
+    log.unlink()
+    assert heard() == []
+    log.mkdir()
+    assert heard() == []
 
 
 def test_without_a_standard_error(monkeypatch):
@@ -222,6 +240,49 @@ def test_standard_error_that_can_only_write(monkeypatch):
     assert "".join(written) == "lltm_jit: heard\n"
 
 
+class Broken(io.TextIOBase):
+    """A terminal that is gone."""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("bar", [False, True])
+def test_a_terminal_that_is_gone(monkeypatch, bar):
+    stream = Broken() if bar else types.SimpleNamespace(write=Broken().write)
+    monkeypatch.setattr(sys, "stderr", stream)
+    reporter = Reporter(verbose=False)
+    reporter.start(2)
+    reporter.line("[1/2 0.5] c++ -c x.cpp -o x.o")
+    reporter.tick(["c++ -c y.cpp -o y.o"])
+    reporter.say("unheard")
+    reporter.close()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("text", ["‘quotes’ of gcc", "a path that is no UTF-8: \udcff"])
+def test_a_log_in_any_encoding(monkeypatch, encoding, text):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, encoding, write_through=True))
+    Reporter().say(text)
+    told = text if encoding == "utf-8" and text.isprintable() else ascii(text)[1:-1]
+    assert written.getvalue().decode() == f"lltm_jit: {told}\n"
+
+
+@pytest.mark.parametrize(
+    "mark", ["{}", "\x1b[31m{}\x1b[0m", "\x1b]8;;http://x\x1b\\{}\x1b]8;;\x07"]
+)
+def test_colours_and_links_change_nothing(capsys, mark):
+    reporter = Reporter(verbose=False)
+    for line in ("[1/2 0.5] c++ -c x.cpp -o x.o", "FAILED: [code=1] x.o"):
+        reporter.line(mark.format(line))
+    reporter.close()
+    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp failed\n"
+
+
 def test_a_log_on_a_full_disk_does_not_stop_the_build(bench):
     process = subprocess.run(
         [
@@ -252,7 +313,7 @@ def test_in_a_notebook(monkeypatch, capsys, widgets, expected):
     reporter.line("[1/2 0.5] c++ -c x.cpp -o x.o")
     reporter.close()
     assert (len(shown), capsys.readouterr().err) == (
-        (1, "") if expected == "widget" else (0, "lltm_jit: [1/2] x.cpp (0.0 s)\n")
+        (1, "") if expected == "widget" else (0, "lltm_jit: [1/2] x.cpp\n")
     )
 
 
