@@ -52,11 +52,9 @@ def main(directory, repeats="1"):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     while "ASK_AFTER" in os.environ and not Path(os.environ["ASK_AFTER"]).exists():
         time.sleep(0.02)
-    toolchain = jit.detect()
     for _ in range(int(repeats)):
         try:
-            spec = jit.BuildSpec.from_directory("_C", Path(directory), toolchain)
-            build = jit.load(spec, toolchain)
+            build = jit.load(jit.Spec("_C", (directory,)))
         except jit.LltmJitError as error:
             result = {"error": type(error).__name__, "message": str(error)}
         else:

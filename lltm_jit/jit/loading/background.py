@@ -87,6 +87,17 @@ def stand_back(spec: Spec) -> None:
             _end()
 
 
+def collect(name: str) -> None:
+    """Wait until the child is gone, once all that it was to build is in use."""
+    _names.discard(name)
+    if not _names:
+        with _turn:
+            _end()
+        for child in [*_ending]:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=5)
+
+
 def _end() -> None:
     global _child, _held
     if _child is not None:

@@ -59,7 +59,7 @@ def load(
         if build := _find_loaded(request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
-        if packaged := _packaged(request, reporter):
+        if packaged := _packaged(request):
             return packaged
         importing.check(request, _known_headers(request))
         build = _import(request, *_obtain(request, asked, reporter))
@@ -74,13 +74,11 @@ def find(spec: Spec) -> Build | None:
     """Load the extension if it is built; None if it would have to be built first."""
     with cache.at_root(spec.root):
         cache.check_private()
-        request, reporter = Request(spec), _reporter()
+        request = Request(spec)
         with importing.thread_lock(request.key):
-            found = _find_loaded(request) or _packaged(request, reporter)
-            if found is None and (record := _find(request, reporter.say)):
+            found = _find_loaded(request) or _packaged(request)
+            if found is None and (record := _find(request, lambda text: _reporter().say(text))):
                 found = _import(request, record, cached=True)
-            if found:
-                reporter.detail(f"loaded {found.info.library}")
             return found
 
 
@@ -280,7 +278,7 @@ def _in_package(request: Request) -> tuple[Record, Path] | None:
     return (record, folder) if record else None
 
 
-def _packaged(request: Request, reporter: Reporter) -> Build | None:
+def _packaged(request: Request) -> Build | None:
     found = _in_package(request)
     return _import(request, found[0], True, found[1]) if found else None
 

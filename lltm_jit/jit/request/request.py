@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from ..machine.toolchain import Toolchain, detect
-from ..machine.tools import cuda_cure
 from ..store import cache, files
 from ..store.cache import Record
 from ..store.files import digest_of, label_of
@@ -71,6 +70,8 @@ class Request:
         self.note = spec.note
         if self.with_cuda and not tools.cuda:
             if not (spec.ours and spec.around):
+                from ..machine.tools import cuda_cure  # which most imports do without
+
                 cure = f"{tools.cuda_missing}; {cuda_cure()}"
                 raise ToolchainError(f"{spec.name} needs CUDA, but {cure}")
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"

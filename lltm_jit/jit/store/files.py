@@ -30,10 +30,14 @@ _INCLUDE = re.compile(r'#[ \t]*(?:include|import)[ \t]*["<]([^">\n]+)[">]')
 
 
 class Content(NamedTuple):
-    """What matters of a text: the digest of its bytes, and the names that it includes."""
+    """What matters of a text: the digest of its bytes, and the names that it includes.
+
+    Those ``in_doubt`` may stand in a comment.
+    """
 
     digest: str
     includes: tuple[str, ...]
+    in_doubt: tuple[str, ...]
     stamp: list[int]
 
 
@@ -56,18 +60,21 @@ def text(path: str) -> Content:
         read = b"".join(iter(partial(os.read, file, stamp[1] + 1), b""))
     finally:
         os.close(file)
-    found = Content(hashlib.sha256(read).hexdigest(), _includes(os.fsdecode(read)), stamp)
+    found = Content(hashlib.sha256(read).hexdigest(), *_includes(os.fsdecode(read)), stamp)
     if settled:
         _known[path] = found
     return found
 
 
-def _includes(text: str) -> tuple[str, ...]:
-    return tuple(
-        match[1]
+def _includes(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    found = {
+        match.start(): match[1]
         for match in _INCLUDE.finditer(text)
         if not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
-    )
+    }
+    opened = {at: text.rfind("/*", 0, at) for at in found}
+    in_doubt = (at for at in found if opened[at] >= 0 and text.find("*/", opened[at], at) < 0)
+    return tuple(found.values()), tuple(found[at] for at in in_doubt)
 
 
 def digest(path: str | Path) -> str:
