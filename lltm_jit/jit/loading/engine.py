@@ -283,6 +283,19 @@ def _packaged(request: Request) -> Build | None:
     return _import(request, found[0], True, found[1]) if found else None
 
 
+def package(spec: Spec, folder: Path) -> None:
+    """Build an extension, and put its library into a folder of a wheel, next to its record."""
+    import shutil
+
+    info = build(spec)
+    record = cache.read_record(info.directory)
+    assert record is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(info.library, folder)
+    told = record._replace(reason="compiled when the package was built")
+    cache.write_record(folder / f"{spec.name}.json", told)
+
+
 def load_all(specs: Sequence[Spec]) -> list[Build]:
     """Load several extensions; those that are not built yet are built at the same time."""
     return at_once(partial(load, spec, reporter=_labelled(spec)) for spec in specs)
