@@ -66,7 +66,8 @@ test-all: $(VENV)/.test-all
 
 # Three equal signs take the version as it is spelt, and no build of it without CUDA that pip may find.
 CUDA = $(MAKE) --no-print-directory VENV=.matrix/cuda TORCH='$(subst ==,===,$(TORCH))' FAMILIES='basic rnn'
-test-cuda:
+test-cuda: setup-cuda
+	.matrix/cuda/bin/python -c 'import torch; assert torch.version.cuda, "a build without CUDA"'
 	$(CUDA) test ARGS='tests/jit tests/ops/loading $(ARGS)'
 
 setup-cuda:
