@@ -10,9 +10,9 @@ import re
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from ..request.request import Request
 from ..request.spec import BINDINGS, CELL
@@ -56,20 +56,15 @@ _CARET = r"[ |~]*\^[ |~^]*"  # below the line that a compiler quotes
 _WARNINGS, _REASONS = 5, 3  # shown of a build that succeeds, and of an error
 
 
-@dataclass(frozen=True)
-class _Error:
-    """What a compiler says, where, and the reasons that it adds.
-
-    ``line`` and ``column`` are 0 if unknown. ``rest`` is what the compiler quotes of the line from
-    the caret on. ``inside`` is the place in a library, or the flag, that the user's line led to.
-    """
+class _Error(NamedTuple):
+    """What a compiler says, where, and the reasons that it adds."""
 
     text: str
     file: str = ""
-    line: int = 0
+    line: int = 0  # if unknown, as column
     column: int = 0
-    rest: str | None = None
-    inside: str = ""
+    rest: str | None = None  # what is quoted of the line from the caret on
+    inside: str = ""  # the place in a library, or the flag, that the user's line led to
     reasons: tuple[str, ...] = ()
 
 
@@ -78,16 +73,14 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
     errors, warned = _parse(log, request)
     first = errors[0] if errors else _last_words(log, status)
     text, excerpt, column = _demangled(first.text), *_excerpt(first, request)
-    reasons = [*first.reasons]
-    if symbol := re.match(r"undefined reference to `(.+)'", text):
-        reasons += _uses(symbol[1], log)
+    reasons = [*first.reasons, *_uses(r"undefined reference to `(.+)'", text, log)]
     place = [f"{name}: " for name in (BINDINGS, _FLAGS) if name in (first.file, first.inside)]
     cure = cure_of("\n".join(["".join(place) + text, *reasons]), jobs)
     if not (cure or errors):
         cure = "run `python -m lltm_jit doctor` to test the compilers"
-    counts = [many(len(errors) - 1, "more error")] if len(errors) > 1 else []
-    counts += [many(len(warned), "warning")] if warned else []
-    more = f" ({', '.join(counts)})" if counts else ""
+    counted = {"more error": len(errors) - 1, "warning": len(warned)}
+    counts = ", ".join(many(count, word) for word, count in counted.items() if count > 0)
+    more = f" ({counts})" if counts else ""
     # This line has torch's words, which programs look for.
     end = f"Error building extension '{request.spec.name}'{more}; full log: {log_path}"
     inside = first.inside and f"inside {first.inside}"
@@ -105,10 +98,10 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
 def explain_import(error: str, library: str, request: Request) -> str:
     """The message when a finished library cannot be imported."""
     lines = [f"the built library cannot be imported: {error.partition(chr(10))[0]}"]
-    if symbol := re.search(r"undefined symbol: (?!__cuda)(\w+)", error):
+    if "undefined symbol" in error:
         objects = [str(request.work / name) for name in request.objects]
         link = ["ld", "-shared", "-z", "defs", "--no-demangle", "-o", os.devnull, *objects]
-        lines += _uses(symbol[1], _output(link))
+        lines += _uses(r"undefined symbol: (?!__cuda)(\w+)", error, _output(link))
     lines += [cure] if (cure := cure_of(error)) else []
     told = _demangled("\n   = ".join(lines))
     return f"error: {told}\n   = {library}"
@@ -117,10 +110,8 @@ def explain_import(error: str, library: str, request: Request) -> str:
 def warnings(log: str, request: Request) -> list[str]:
     """The first warnings about the user's own code, each with its line, and how many follow."""
     own = [warning for warning in _parse(log, request)[1] if _is_own(warning.file, request)]
-    told = [
-        "\n".join([f"warning: {each.text}", *_excerpt(each, request)[0]])
-        for each in own[:_WARNINGS]
-    ]
+    shown = [[f"warning: {each.text}", *_excerpt(each, request)[0]] for each in own[:_WARNINGS]]
+    told = ["\n".join(lines) for lines in shown]
     if own[_WARNINGS:]:
         more = many(len(own[_WARNINGS:]), "more warning")
         told.append(f"and {more}: `python -m lltm_jit log {request.spec.name}`")
@@ -166,10 +157,8 @@ def _placed(match: re.Match[str], before: list[str], after: list[str], request: 
     """
     file, line = match["file"] or _FLAGS, int(match["line"] or 0)
     rest, reasons = _quoted(after, request)
-    ways = filter(
-        None, (re.match(way, each) for each in (*reversed(before), *after) for way in _WAYS)
-    )
-    way = next((way for way in ways if _is_own(way["file"], request)), None)
+    ways = (re.match(way, each) for each in (*reversed(before), *after) for way in _WAYS)
+    way = next((way for way in ways if way and _is_own(way["file"], request)), None)
     if way is None or _is_own(file, request):
         return _Error(match["text"], file, line, int(match["column"] or 0), rest, "", reasons)
     place = (way["file"], int(way["line"]), int(way.groupdict().get("column", 0)))
@@ -254,10 +243,12 @@ def _place(file: str, request: Request, line: int = 0, column: int = 0) -> str:
     return ":".join([file, *(str(number) for number in (line, column) if number)])
 
 
-def _uses(symbol: str, linker: str) -> list[str]:
-    """The function that needs a symbol, as a linker says."""
+def _uses(pattern: str, error: str, linker: str) -> list[str]:
+    """The function that needs the symbol in an error, as a linker says."""
+    if not (symbol := re.search(pattern, error)):
+        return []
     # Tables of virtual functions are needed by no function.
-    needed = re.search(rf"\n(?!.*\(\.data).*reference to `{re.escape(symbol)}'", linker)
+    needed = re.search(rf"\n(?!.*\(\.data).*reference to `{re.escape(symbol[1])}'", linker)
     functions = re.findall(r"in function `(.+)':", linker[: needed.start() + 1] if needed else "")
     return [f"it is used in {functions[-1]}"] if functions else []
 
