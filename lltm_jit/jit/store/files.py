@@ -200,9 +200,25 @@ class Inputs(NamedTuple):
         found = [label for label, then in self.files.items() if now[label] != then]
         names = set(self.names)
         for label, had in self.folders.items():
-            for name in sorted(names_in(place(base, label), names).symmetric_difference(had)):
-                found.append(f"{name} came or went in {label}")
+            folder = place(base, label)
+            for name in sorted(names_in(folder, names).symmetric_difference(had)):
+                if self._may_hide(f"{folder}/{name}", name):
+                    found.append(f"{name} came or went in {label}")
         return found
+
+    def _may_hide(self, path: str, name: str) -> bool:
+        """Whether a tool might find another file by a name that came or went.
+
+        If it is that of a folder on the way to files, that takes something inside.
+        """
+        inside = set()
+        for label in self.files:
+            parts = label.split("/")
+            if name in parts[:-1]:
+                inside.add(parts[parts.index(name) + 1])
+            if parts[-1] == name:
+                return True
+        return not inside or not inside.isdisjoint(names_in(path, inside))
 
 
 def place(base: str, label: str) -> str:
