@@ -132,12 +132,17 @@ class Request:
         return label_of(self.base, path)
 
     @cached_property
-    def folders(self) -> list[str]:
-        """The user's own folders, in which a tool may look for headers or libraries."""
+    def searched(self) -> list[str]:
+        """The folders that the user names for headers and libraries."""
         words = flags.words((*self.spec.cflags, *self.spec.cuda_cflags, *self.spec.ldflags))
         given = re.findall(r"(?m)^-(?:I|L|isystem|iquote|idirafter)\n?(/.*)", "\n".join(words))
+        return [*dict.fromkeys([*self.include_paths, *given])]
+
+    @cached_property
+    def folders(self) -> list[str]:
+        """The user's own folders, in which a tool may look for headers or libraries."""
         beside = map(os.path.dirname, map(self.path_of, self.sources))
-        return [*dict.fromkeys([*beside, *self.include_paths, *given])]
+        return [*dict.fromkeys([*beside, *self.searched])]
 
     def is_own(self, path: str) -> bool:
         """Whether a file seems to belong to the user, not to a library."""

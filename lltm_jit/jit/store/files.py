@@ -287,19 +287,18 @@ def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
     This reads no conditions, and so finds more than a compiler, but for names made by macros.
     """
     found: dict[str, str] = {}
-    waiting = [*paths]
+    tried, waiting = set(), [*paths]
     while waiting:
         path = waiting.pop()
-        if path in found:
+        if path in tried:
             continue
-        try:
+        tried.add(path)
+        with suppress(OSError, ValueError):  # no file, or none that can be read
             content = text(path)
-        except (OSError, ValueError):  # no file, or none that can be read, which a compiler tells
-            continue
-        found[path] = content.digest
-        for name in content.includes:
-            places = (os.path.dirname(path), *folders)
-            waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
+            found[path] = content.digest
+            for name in content.includes:
+                places = (os.path.dirname(path), *folders)
+                waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
     return found
 
 
