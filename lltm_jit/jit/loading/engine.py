@@ -118,7 +118,10 @@ def _import(request: Request, record: Record, cached: bool, directory: Path | No
 
 def _warn_of_gpus(request: Request, reporter: Reporter) -> None:
     """Say which of this machine's GPUs have no code in a build whose architectures were chosen."""
-    if not request.with_cuda:
+    given = settings.text("TORCH_CUDA_ARCH_LIST")
+    if not request.with_cuda or not (
+        given or request.architectures != request.toolchain.architectures
+    ):
         return
     from ..machine import gpus
 
@@ -188,8 +191,7 @@ def _with_request(
                 with importing.thread_lock(request.key):
                     return action(request, began)
             except KeyboardInterrupt as interrupt:
-                told = f"{spec.title} is not built; what it compiled so far is kept"
-                told = f"KeyboardInterrupt: {told}"
+                told = f"KeyboardInterrupt: {spec.title} is not built; what it compiled is kept"
                 interrupt._render_traceback_ = told.splitlines  # type: ignore[attr-defined]  # in IPython
                 raise
             except SourceEdited as error:
