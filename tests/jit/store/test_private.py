@@ -32,7 +32,6 @@ LOADS = {
     ("ops/rnn/own_cell.py", "load"): "what import_library loaded, once more",
     ("cli/doctor/trial.py", "_build"): "in a temporary directory of this process, with mode 700",
     ("jit/machine/gpus.py", "_management_library"): "the driver's, found by the system's loader",
-    ("jit/compile/diagnostics.py", "_demangle"): "the one that torch has loaded",
     ("jit/compile/worker.py", "main"): "this package's own",
     ("jit/compile/torch_build_file.py", "_alone"): "torch, as the process that asks imported it",
     ("jit/compile/torch_build_file.py", "write"): "torch, as the process that asks imported it",
