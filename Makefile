@@ -1,6 +1,7 @@
 # make run     set up .venv, build the extension, train the text model
 # make test    set up .venv, run the quick tests      (ARGS="-k sigmoid" passes options on)
 # make test-all  all tests, with what the slow ones need
+# make test-cuda the quick tests of the engine, with the build of torch that has CUDA, which needs no GPU
 # make matrix  a subset of them, at length, with each supported torch, Python and compiler, in .matrix
 # make lint    formatting, types, spelling, links, as CI does   (make format fixes what it can)
 # make docs    the API reference, into docs/_build/html
@@ -33,20 +34,26 @@ unexport PYTHONDONTWRITEBYTECODE
 # In the order of their names, the files that take longest come first, so that workers end together.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tells what was edited and is compiled, which tests would do in silence.
-BUILD = $(VENV)/bin/python -m lltm_jit build all
+FAMILIES ?= all
+BUILD = $(VENV)/bin/python -m lltm_jit build $(FAMILIES)
 QUICK = -m "not slow and not large" --hypothesis-profile quick
 # Not those of the tests: they are wrong on purpose.
 CXX_FILES = $(shell git ls-files kernels examples | grep -E '[.](cpp|h|cu|cuh)$$')
 
-.PHONY: run test test-all matrix lint format docs doctor check benchmark watch build-debug clean
+.PHONY: run test test-all test-cuda setup-cuda matrix lint format docs doctor check benchmark watch build-debug clean
 
 run: $(VENV)/.installed
 	$(VENV)/bin/python examples/train_text.py $(ARGS)
 
 # What tests build and keep is here, and not in the user's home.
-test test-all: export TORCH_EXTENSIONS_DIR ?= $(abspath $(VENV))/builds
+test test-all $(VENV)/.test: export TORCH_EXTENSIONS_DIR ?= $(abspath $(VENV))/builds
 test test-all: export MPLCONFIGDIR ?= $(abspath $(VENV))/matplotlib
 test test-all: export IPYTHONDIR ?= $(abspath $(VENV))/ipython
+# Where there is no GPU, no kernel of CUDA's runs. One architecture shows that they compile, in two thirds
+# of the time.
+ifeq ($(wildcard /dev/nvidia* /dev/dxg),)
+test test-all $(VENV)/.test: export TORCH_CUDA_ARCH_LIST ?= 9.0
+endif
 # Each worker has a thread, for more would wait for each other. Tests of threads set their number.
 test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/.test
@@ -56,6 +63,15 @@ test: $(VENV)/.test
 test-all: $(VENV)/.test-all
 	@$(BUILD) >/dev/null
 	$(PYTEST) $(ARGS)
+
+# Three equal signs take the version as it is spelt, and no build of it without CUDA that pip may find.
+CUDA = $(MAKE) --no-print-directory VENV=.matrix/cuda TORCH='$(subst ==,===,$(TORCH))' FAMILIES='basic rnn'
+test-cuda: setup-cuda
+	.matrix/cuda/bin/python -c 'import torch; assert torch.version.cuda, "a build without CUDA"'
+	$(CUDA) test ARGS='tests/jit tests/ops/loading $(ARGS)'
+
+setup-cuda:
+	$(CUDA) .matrix/cuda/.test
 
 # What runs in each environment, with 200 examples of hypothesis; at last random layers.
 EACH = $(MAKE) --no-print-directory test QUICK='--hypothesis-profile long' ARGS="-q $(SUBSET)"

@@ -31,8 +31,7 @@ def prebuilt() -> dict:
     sys.path.insert(0, str(HERE))
     try:
         from lltm_jit import native
-        from lltm_jit.jit.loading.engine import build_all
-        from lltm_jit.jit.loading.packaged import put
+        from lltm_jit.jit.loading.engine import build_all, package
         from lltm_jit.jit.store.cache import WHEEL_FOLDER
     except ImportError as error:
         raise SystemExit(
@@ -44,7 +43,7 @@ def prebuilt() -> dict:
             place = Path(self.get_ext_fullpath(f"lltm_jit.{WHEEL_FOLDER}.any")).parent
             build_all([native.spec(family) for family in native.families()])
             for family in native.families():
-                put(native.spec(family), place)
+                package(native.spec(family), place)
 
     # An extension without sources makes it a wheel for this platform.
     extension = Extension(f"lltm_jit.{WHEEL_FOLDER}", [])

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-os.environ["LLTM_JIT_AT_IMPORT"] = "0"  # docstrings need no kernels
+# Docstrings need no kernels. Sphinx reads all attributes, and a layer's cell would build some.
+os.environ.update(LLTM_JIT_AT_IMPORT="0", LLTM_JIT_DISABLE_JIT="1")
 import lltm_jit
 from lltm_jit.ops.rnn.layers import LAYERS
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lltm_jit import _start, native, ops  # _start first: it looks for torch
-from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
-from lltm_jit.native import include_path
-from lltm_jit.ops import basic as _basic
-from lltm_jit.ops.basic import *  # noqa: F403
-from lltm_jit.ops.rnn import sequence as _sequence  # noqa: F401  # defines its operators
-from lltm_jit.ops.rnn.lltm import LLTMCell, lltm_cell
+from lltm_jit import _start  # first: it looks for torch
+
+if os.name != "nt":
+    from lltm_jit import native, ops
+    from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
+    from lltm_jit.native import include_path
+    from lltm_jit.ops import basic as _basic
+    from lltm_jit.ops.basic import *  # noqa: F403
+    from lltm_jit.ops.rnn import sequence as _sequence  # noqa: F401  # defines its operators
+    from lltm_jit.ops.rnn.lltm import LLTMCell, lltm_cell
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -60,7 +64,8 @@ __all__ = [
     "revert",
     "watch",
 ]
-__all__ += _basic.__all__
+if os.name != "nt":
+    __all__ += _basic.__all__
 
 # Imported when they are first used: most programs do without most of them.
 _LATER = {
@@ -102,5 +107,9 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     magics.register(ipython, reload)
 
 
-if not _start.as_command:  # a command that needs the extension loads it itself
+if os.name == "nt":
+    from lltm_jit import _windows
+
+    _windows.stand_in(globals())
+elif not _start.as_command:  # a command that needs the extension loads it itself
     native.start(*native.AT_IMPORT)

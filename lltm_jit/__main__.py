@@ -1,9 +1,13 @@
 """``python -m lltm_jit <command>``, and the same as the script ``lltm-jit``."""
 
 import io
+import os
 import sys
 
-from lltm_jit.cli import main
+if os.name == "nt":
+    from lltm_jit._windows import main
+else:
+    from lltm_jit.cli import main
 
 
 def run() -> int:

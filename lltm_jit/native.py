@@ -104,6 +104,7 @@ def load(family: str) -> Build:
     """
     if family not in _current:
         build = engine.load(spec(family), asked=_asked.pop(family, None))
+        background.collect(family)
         with importing.thread_lock(_TURN):
             if family not in _current:
                 use(build)

@@ -177,7 +177,9 @@ def load_inline(
     """
     refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
     cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(inline.strings(cpp_sources))]
-    cuda = [(f"cuda_sources[{i}]", text) for i, text in enumerate(inline.strings(cuda_sources))]
+    cuda = [
+        (f"cuda_sources[{i}]", text) for i, text in enumerate(inline.strings(cuda_sources or None))
+    ]
     how = (build_directory, verbose, is_python_module, with_pytorch_error_handling)
     lists: dict[str, Any] = {"extra_cflags": extra_cflags, "extra_cuda_cflags": extra_cuda_cflags}
     lists |= {"extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}

@@ -14,7 +14,7 @@ from typing import Any
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
-from .loading import packaged
+from .loading import engine
 from .loading.reload import given_modules
 from .request.request import Request
 from .store.cache import WHEEL_FOLDER
@@ -62,7 +62,7 @@ def _put(package: str, build_folder: Path) -> None:
         if not base.is_relative_to(folder):
             continue
         place = build_folder.joinpath(*package.split("."), base.relative_to(folder), WHEEL_FOLDER)
-        packaged.put(build.spec, place)
+        engine.package(build.spec, place)
         found = True
     if not found:
         raise BuildError(f"importing {package} loads no extension with sources in {folder}")

@@ -31,9 +31,9 @@ def run(code, directory):
 
 
 def cases():
-    """The blocks, by their numbers; those that compile a source of the user's are slow."""
+    """The blocks, by their numbers; those that compile more than the package's kernels are slow."""
     for number, code in enumerate(code for kind, code in BLOCKS if kind == "python"):
-        compiles = re.search(r"lltm_jit\.(load|recurrent_cell)\(", code)
+        compiles = re.search(r"\.(load|recurrent_cell|compile)\(", code)
         yield pytest.param(code, id=str(number), marks=[pytest.mark.slow] if compiles else [])
 
 

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 import torch
-from engine_bench import HERE, Bench
+from engine_bench import Bench
 
 TEMPLATE = """
 #include <Python.h>
@@ -44,8 +43,6 @@ def bench(tmp_path, template, monkeypatch) -> Bench:
     for name, value in bench.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))  # the machine's nvcc is not asked
-    # The worker takes over this path: with the stand-in for torch it starts a second sooner.
-    monkeypatch.setattr(sys, "path", [str(HERE / "fake_torch"), *sys.path])
     for name in ("LLTM_JIT_QUIET", "LLTM_JIT_VERBOSE", "LOCAL_RANK", "CC"):
         monkeypatch.delenv(name, raising=False)
     bench.write("core/shared.h", "shared header\n")

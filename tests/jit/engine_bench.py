@@ -78,13 +78,12 @@ class Bench:
         nvcc.chmod(0o755)
         return nvcc.parents[1]
 
-    def spec(self, **changes) -> jit.BuildSpec:
-        spec = jit.BuildSpec.from_directory("_C", self.sources, jit.detect())
-        return spec._replace(**changes)
+    def spec(self, **changes) -> jit.Spec:
+        return jit.Spec("_C", (str(self.sources),))._replace(**changes)
 
     def load(self, **changes) -> jit.Build:
         """Load in this process."""
-        return jit.load(self.spec(**changes), jit.detect())
+        return jit.load(self.spec(**changes))
 
     def first(self, **changes) -> jit.Build:
         """The same for the first time, which compiles everything."""

@@ -3,6 +3,7 @@
     python load_once.py DIRECTORY [REPEATS]
 
 KILL=before rename / after rename in the environment ends it hard at that moment of publishing;
+TEXT is a source, in place of the directory's;
 ASK_AFTER=FILE waits for FILE before it asks for the build;
 WAIT=FILE makes FILE when all is loaded and stays until FILE.go is there.
 
@@ -52,11 +53,12 @@ def main(directory, repeats="1"):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     while "ASK_AFTER" in os.environ and not Path(os.environ["ASK_AFTER"]).exists():
         time.sleep(0.02)
-    toolchain = jit.detect()
+    spec = jit.Spec("_C", (directory,))
+    if "TEXT" in os.environ:
+        spec = jit.Spec("_C", texts=(("main.cpp", os.environ["TEXT"]),))
     for _ in range(int(repeats)):
         try:
-            spec = jit.BuildSpec.from_directory("_C", Path(directory), toolchain)
-            build = jit.load(spec, toolchain)
+            build = jit.load(spec)
         except jit.LltmJitError as error:
             result = {"error": type(error).__name__, "message": str(error)}
         else:

@@ -22,6 +22,10 @@ LAYOUTS = ["contiguous", "transposed", "expanded", "offset", "strided"]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 # A device that has no kernel of ours runs the formulas.
+# inductor compiles C++, or what Triton makes, for seconds.
+EVERY_BACKEND = pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
+)
 EVERY_PATH = pytest.mark.parametrize("path", [*DEVICES, "formulas"])
 
 
@@ -248,24 +252,6 @@ def seen_by_torch_function(
     result = function(*(tensor.as_subclass(Watched) for tensor in inputs))
     assert isinstance(result, Watched)
     return seen
-
-
-def assert_same_compiled(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> None:
-    """Check an operator of matrices compiled by inductor, forward and backward.
-
-    It stands between operations that inductor compiles itself, with transposed inputs.
-    """
-    torch._dynamo.reset()
-
-    def around(*tensors: Tensor) -> Tensor:
-        return function(*(tensor.sin().t() for tensor in tensors)).cos()
-
-    actual, expected = torch.compile(around, fullgraph=True)(*inputs), around(*inputs)
-    torch.testing.assert_close(actual, expected)
-    weight = torch.randn_like(expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(actual, inputs, weight), torch.autograd.grad(expected, inputs, weight)
-    )
 
 
 def loaded_package(program: torch.export.ExportedProgram, path: Path) -> Callable[..., Any]:

@@ -109,7 +109,8 @@ class _Build:
         request, work = self._request, self._request.work
         with cache.writing():
             cache.make_directory(work)
-            leftovers = (".ninja_log", ".ninja_deps", ninja.LINK_DEPENDENCIES, cache.LOG)
+            leftovers = [".ninja_log", ".ninja_deps", ninja.LINK_DEPENDENCIES, cache.LOG]
+            leftovers += [f"{name}.d" for name in request.objects]
             for name in (*request.objects, request.product, *leftovers):
                 (work / name).unlink(missing_ok=True)
             given = dict(request.spec.texts)
@@ -128,7 +129,7 @@ class _Build:
         sizes = {}
         for name, source in zip(request.objects, request.sources, strict=True):
             if name not in made:
-                read = files.closure([request.path_of(source)], request.include_paths)
+                read = files.closure([request.path_of(source)], request.searched)
                 sizes[name] = sum(files.stamp_of(path)[1] for path in read)
         return sorted(sizes, key=sizes.__getitem__, reverse=True)
 

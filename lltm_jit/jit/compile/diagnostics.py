@@ -10,9 +10,9 @@ import re
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from ..request.request import Request
 from ..request.spec import BINDINGS, CELL
@@ -56,20 +56,15 @@ _CARET = r"[ |~]*\^[ |~^]*"  # below the line that a compiler quotes
 _WARNINGS, _REASONS = 5, 3  # shown of a build that succeeds, and of an error
 
 
-@dataclass(frozen=True)
-class _Error:
-    """What a compiler says, where, and the reasons that it adds.
-
-    ``line`` and ``column`` are 0 if unknown. ``rest`` is what the compiler quotes of the line from
-    the caret on. ``inside`` is the place in a library, or the flag, that the user's line led to.
-    """
+class _Error(NamedTuple):
+    """What a compiler says, where, and the reasons that it adds."""
 
     text: str
     file: str = ""
-    line: int = 0
+    line: int = 0  # if unknown, as column
     column: int = 0
-    rest: str | None = None
-    inside: str = ""
+    rest: str | None = None  # what is quoted of the line from the caret on
+    inside: str = ""  # the place in a library, or the flag, that the user's line led to
     reasons: tuple[str, ...] = ()
 
 
@@ -78,16 +73,14 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
     errors, warned = _parse(log, request)
     first = errors[0] if errors else _last_words(log, status)
     text, excerpt, column = _demangled(first.text), *_excerpt(first, request)
-    reasons = [*first.reasons]
-    if symbol := re.match(r"undefined reference to `(.+)'", text):
-        reasons += _uses(symbol[1], log)
+    reasons = [*first.reasons, *_uses(r"undefined reference to `(.+)'", text, log)]
     place = [f"{name}: " for name in (BINDINGS, _FLAGS) if name in (first.file, first.inside)]
     cure = cure_of("\n".join(["".join(place) + text, *reasons]), jobs)
     if not (cure or errors):
         cure = "run `python -m lltm_jit doctor` to test the compilers"
-    counts = [many(len(errors) - 1, "more error")] if len(errors) > 1 else []
-    counts += [many(len(warned), "warning")] if warned else []
-    more = f" ({', '.join(counts)})" if counts else ""
+    counted = {"more error": len(errors) - 1, "warning": len(warned)}
+    counts = ", ".join(many(count, word) for word, count in counted.items() if count > 0)
+    more = f" ({counts})" if counts else ""
     # This line has torch's words, which programs look for.
     end = f"Error building extension '{request.spec.name}'{more}; full log: {log_path}"
     inside = first.inside and f"inside {first.inside}"
@@ -105,10 +98,10 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
 def explain_import(error: str, library: str, request: Request) -> str:
     """The message when a finished library cannot be imported."""
     lines = [f"the built library cannot be imported: {error.partition(chr(10))[0]}"]
-    if symbol := re.search(r"undefined symbol: (\w+)", error):
+    if "undefined symbol" in error:
         objects = [str(request.work / name) for name in request.objects]
         link = ["ld", "-shared", "-z", "defs", "--no-demangle", "-o", os.devnull, *objects]
-        lines += _uses(symbol[1], _output(link))
+        lines += _uses(r"undefined symbol: (?!__cuda)(\w+)", error, _output(link))
     lines += [cure] if (cure := cure_of(error)) else []
     told = _demangled("\n   = ".join(lines))
     return f"error: {told}\n   = {library}"
@@ -117,10 +110,8 @@ def explain_import(error: str, library: str, request: Request) -> str:
 def warnings(log: str, request: Request) -> list[str]:
     """The first warnings about the user's own code, each with its line, and how many follow."""
     own = [warning for warning in _parse(log, request)[1] if _is_own(warning.file, request)]
-    told = [
-        "\n".join([f"warning: {each.text}", *_excerpt(each, request)[0]])
-        for each in own[:_WARNINGS]
-    ]
+    shown = [[f"warning: {each.text}", *_excerpt(each, request)[0]] for each in own[:_WARNINGS]]
+    told = ["\n".join(lines) for lines in shown]
     if own[_WARNINGS:]:
         more = many(len(own[_WARNINGS:]), "more warning")
         told.append(f"and {more}: `python -m lltm_jit log {request.spec.name}`")
@@ -166,10 +157,8 @@ def _placed(match: re.Match[str], before: list[str], after: list[str], request: 
     """
     file, line = match["file"] or _FLAGS, int(match["line"] or 0)
     rest, reasons = _quoted(after, request)
-    ways = filter(
-        None, (re.match(way, each) for each in (*reversed(before), *after) for way in _WAYS)
-    )
-    way = next((way for way in ways if _is_own(way["file"], request)), None)
+    ways = (re.match(way, each) for each in (*reversed(before), *after) for way in _WAYS)
+    way = next((way for way in ways if way and _is_own(way["file"], request)), None)
     if way is None or _is_own(file, request):
         return _Error(match["text"], file, line, int(match["column"] or 0), rest, "", reasons)
     place = (way["file"], int(way["line"]), int(way.groupdict().get("column", 0)))
@@ -187,7 +176,8 @@ def _quoted(after: list[str], request: Request) -> tuple[str | None, tuple[str, 
     for line in after:
         note = None if re.match(_WAYS[0], line) or "built-in" in line else _PLACED.match(line)
         if note and _is_own(note["file"] or "", request):
-            reasons.append(f"{_shown_name(note['file'])}:{note['line']}: {note['text'].strip()}")
+            place = _place(note["file"], request, int(note["line"]))
+            reasons.append(f"{place}: {note['text'].strip()}")
     return rest, tuple(reasons[:_REASONS])
 
 
@@ -219,21 +209,18 @@ def _signal(number: int) -> str:
 
 def _excerpt(error: _Error, request: Request) -> tuple[list[str], int]:
     """Where the error is, the source line with a caret, and the column."""
-    name, source, column = _shown_name(error.file), None, error.column
+    source, column = None, error.column
     if not error.line:
-        return [f"  --> {name}"] if name else [], 0
-    with suppress(OSError, IndexError):
+        return [f"  --> {_place(error.file, request)}"] if error.file else [], 0
+    with suppress(OSError, IndexError, ValueError):
         text = dict(request.spec.listings).get(error.file)
         text = Path(error.file).read_text("utf-8", "replace") if text is None else text
         source = text.splitlines()[error.line - 1].rstrip()
         # A compiler may have replaced tabs and macros before the caret; what follows is the same.
         if error.rest is not None and source.endswith(error.rest.rstrip()):
             column = len(source) - len(error.rest.rstrip()) + 1
-    place = f"{name}:{error.line}" + (f":{column}" if column else "")
-    if error.file == CELL:  # in the words by which notebooks link to a cell
-        place = f"{_cell(request)}, line {error.line}"
     margin = " " * len(str(error.line))
-    lines = [f"  --> {place}"]
+    lines = [f"  --> {_place(error.file, request, error.line, column)}"]
     if source is not None:
         lines += [f"{margin} |", f"{error.line} | {source}"]
         if column:
@@ -247,17 +234,21 @@ def _cell(request: Request) -> str:
     return request.spec.cell
 
 
-def _shown_name(file: str) -> str:
-    """The name of a file as editors and terminals find it: relative to the working directory."""
+def _place(file: str, request: Request, line: int = 0, column: int = 0) -> str:
+    """A place as notebooks, editors and terminals find it: relative to the working directory."""
+    if file == CELL:
+        return f"{_cell(request)}, line {line}"
     with suppress(OSError, ValueError):  # the working directory is gone; the file is elsewhere
-        return str(Path(file).relative_to(Path.cwd()))
-    return file
+        file = str(Path(file).relative_to(Path.cwd()))
+    return ":".join([file, *(str(number) for number in (line, column) if number)])
 
 
-def _uses(symbol: str, linker: str) -> list[str]:
-    """The function that needs a symbol, as a linker says."""
+def _uses(pattern: str, error: str, linker: str) -> list[str]:
+    """The function that needs the symbol in an error, as a linker says."""
+    if not (symbol := re.search(pattern, error)):
+        return []
     # Tables of virtual functions are needed by no function.
-    needed = re.search(rf"\n(?!.*\(\.data).*reference to `{re.escape(symbol)}'", linker)
+    needed = re.search(rf"\n(?!.*\(\.data).*reference to `{re.escape(symbol[1])}'", linker)
     functions = re.findall(r"in function `(.+)':", linker[: needed.start() + 1] if needed else "")
     return [f"it is used in {functions[-1]}"] if functions else []
 
@@ -269,14 +260,8 @@ def _demangled(text: str) -> str:
 
 def _output(command: list[str], text: str = "") -> str:
     """What one of the compiler's tools prints; empty if it is missing."""
+    english = {**os.environ, "LC_ALL": "C"}
     with suppress(OSError):
-        done = subprocess.run(
-            command,
-            input=text,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        return done.stdout
+        done = subprocess.run(command, input=text.encode(), capture_output=True, env=english)
+        return (done.stdout + done.stderr).decode(errors="replace")
     return ""

@@ -105,7 +105,7 @@ def _written(request: Request) -> str:
             cpp_extension._write_ninja_file_to_build_library(
                 path=str(path),
                 name=spec.name,
-                sources=[f"source{'.cu' if request.with_cuda else '.cpp'}"],
+                sources=[f"/source{'.cu' if request.with_cuda else '.cpp'}"],
                 extra_cflags=[*request.cflags],
                 # Without these, torch would ask the GPU.
                 extra_cuda_cflags=[*_gencode(request), *request.cuda_cflags],

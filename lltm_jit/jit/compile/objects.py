@@ -63,7 +63,7 @@ class Store:
         digests = request.content["files"]
         self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
         self._before = files.closure(
-            [*map(request.path_of, request.sources), *request.beside], request.folders
+            [*map(request.path_of, request.sources), *request.beside], request.searched
         )
         self._sources = dict(zip(request.objects, request.sources, strict=True))
         tools = {k: v for k, v in request.content.items() if k in _OF_TOOLS}

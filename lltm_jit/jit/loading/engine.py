@@ -59,7 +59,7 @@ def load(
         if build := _find_loaded(request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
-        if packaged := _packaged(request, reporter):
+        if packaged := _packaged(request):
             return packaged
         importing.check(request, _known_headers(request))
         build = _import(request, *_obtain(request, asked, reporter))
@@ -74,13 +74,11 @@ def find(spec: Spec) -> Build | None:
     """Load the extension if it is built; None if it would have to be built first."""
     with cache.at_root(spec.root):
         cache.check_private()
-        request, reporter = Request(spec), _reporter()
+        request = Request(spec)
         with importing.thread_lock(request.key):
-            found = _find_loaded(request) or _packaged(request, reporter)
-            if found is None and (record := _find(request, reporter.say)):
+            found = _find_loaded(request) or _packaged(request)
+            if found is None and (record := _find(request, lambda text: _reporter().say(text))):
                 found = _import(request, record, cached=True)
-            if found:
-                reporter.detail(f"loaded {found.info.library}")
             return found
 
 
@@ -120,7 +118,10 @@ def _import(request: Request, record: Record, cached: bool, directory: Path | No
 
 def _warn_of_gpus(request: Request, reporter: Reporter) -> None:
     """Say which of this machine's GPUs have no code in a build whose architectures were chosen."""
-    if not request.with_cuda:
+    given = settings.text("TORCH_CUDA_ARCH_LIST")
+    if not request.with_cuda or not (
+        given or request.architectures != request.toolchain.architectures
+    ):
         return
     from ..machine import gpus
 
@@ -190,8 +191,7 @@ def _with_request(
                 with importing.thread_lock(request.key):
                     return action(request, began)
             except KeyboardInterrupt as interrupt:
-                told = f"{spec.title} is not built; what it compiled so far is kept"
-                told = f"KeyboardInterrupt: {told}"
+                told = f"KeyboardInterrupt: {spec.title} is not built; what it compiled is kept"
                 interrupt._render_traceback_ = told.splitlines  # type: ignore[attr-defined]  # in IPython
                 raise
             except SourceEdited as error:
@@ -280,9 +280,22 @@ def _in_package(request: Request) -> tuple[Record, Path] | None:
     return (record, folder) if record else None
 
 
-def _packaged(request: Request, reporter: Reporter) -> Build | None:
+def _packaged(request: Request) -> Build | None:
     found = _in_package(request)
     return _import(request, found[0], True, found[1]) if found else None
+
+
+def package(spec: Spec, folder: Path) -> None:
+    """Build an extension, and put its library into a folder of a wheel, next to its record."""
+    import shutil
+
+    info = build(spec)
+    record = cache.read_record(info.directory)
+    assert record is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(info.library, folder)
+    told = record._replace(reason="compiled when the package was built")
+    cache.write_record(folder / f"{spec.name}.json", told)
 
 
 def load_all(specs: Sequence[Spec]) -> list[Build]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from ..machine import gpus
 from ..machine.toolchain import includes
 from ..request import flags
 from ..request.request import TOOLS, Request, words_of
-from ..request.spec import Spec
 from ..store import cache, files, private
 from ..store.cache import DamagedBuild, Record
 from ..user.progress import Reporter
-from . import engine, importing
+from . import importing
 
 # Flags that users do not choose: those that the engine or a machine adds, and include paths.
 _GIVEN = (
@@ -30,17 +28,6 @@ _GIVEN = (
 )
 _GIVEN += r"|-fdiagnostics|-(?:isystem|iquote|idirafter|Xcompiler|O3$)"
 _KINDS = r"-(?:g|G|lineinfo|fsanitize=.*)$"
-
-
-def put(spec: Spec, directory: Path) -> None:
-    """Build an extension, and put its library into a folder of a wheel, next to its record."""
-    info = engine.build(spec)
-    record = cache.read_record(info.directory)
-    assert record is not None
-    directory.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(info.library, directory)
-    told = record._replace(reason="compiled when the package was built")
-    cache.write_record(directory / f"{spec.name}.json", told)
 
 
 def matching(request: Request, folder: Path) -> Record | None:

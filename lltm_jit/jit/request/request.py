@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from ..machine.toolchain import Toolchain, detect
-from ..machine.tools import cuda_cure
 from ..store import cache, files
 from ..store.cache import Record
 from ..store.files import digest_of, label_of
@@ -71,6 +70,8 @@ class Request:
         self.note = spec.note
         if self.with_cuda and not tools.cuda:
             if not (spec.ours and spec.around):
+                from ..machine.tools import cuda_cure  # which most imports do without
+
                 cure = f"{tools.cuda_missing}; {cuda_cure()}"
                 raise ToolchainError(f"{spec.name} needs CUDA, but {cure}")
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
@@ -131,12 +132,17 @@ class Request:
         return label_of(self.base, path)
 
     @cached_property
-    def folders(self) -> list[str]:
-        """The user's own folders, in which a tool may look for headers or libraries."""
+    def searched(self) -> list[str]:
+        """The folders that the user names for headers and libraries."""
         words = flags.words((*self.spec.cflags, *self.spec.cuda_cflags, *self.spec.ldflags))
         given = re.findall(r"(?m)^-(?:I|L|isystem|iquote|idirafter)\n?(/.*)", "\n".join(words))
+        return [*dict.fromkeys([*self.include_paths, *given])]
+
+    @cached_property
+    def folders(self) -> list[str]:
+        """The user's own folders, in which a tool may look for headers or libraries."""
         beside = map(os.path.dirname, map(self.path_of, self.sources))
-        return [*dict.fromkeys([*beside, *self.include_paths, *given])]
+        return [*dict.fromkeys([*beside, *self.searched])]
 
     def is_own(self, path: str) -> bool:
         """Whether a file seems to belong to the user, not to a library."""

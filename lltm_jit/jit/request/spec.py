@@ -228,8 +228,11 @@ def _divide(names: list[str], top: str, start: str) -> tuple[tuple[str, ...], tu
         if f"/{folder}".endswith(f"/{VARIANTS}/") and folder != start:
             later.add(name)
         with suppress(OSError):  # which the compiler will tell
-            for included in files.text(at + name).includes:
-                if included.endswith(SOURCE_SUFFIXES) and _includes(at + name, included):
+            content = files.text(at + name)
+            for included in content.includes:
+                if included.endswith(SOURCE_SUFFIXES) and (
+                    included not in content.in_doubt or _includes(at + name, included)
+                ):
                     places = (folder + included, included)
                     later |= {posixpath.normpath(place) for place in places} - {name}
     others = (name for name in names if name.endswith(HEADER_SUFFIXES) or name in later)

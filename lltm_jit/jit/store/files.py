@@ -30,10 +30,14 @@ _INCLUDE = re.compile(r'#[ \t]*(?:include|import)[ \t]*["<]([^">\n]+)[">]')
 
 
 class Content(NamedTuple):
-    """What matters of a text: the digest of its bytes, and the names that it includes."""
+    """What matters of a text: the digest of its bytes, and the names that it includes.
+
+    Those ``in_doubt`` may stand in a comment.
+    """
 
     digest: str
     includes: tuple[str, ...]
+    in_doubt: tuple[str, ...]
     stamp: list[int]
 
 
@@ -56,18 +60,21 @@ def text(path: str) -> Content:
         read = b"".join(iter(partial(os.read, file, stamp[1] + 1), b""))
     finally:
         os.close(file)
-    found = Content(hashlib.sha256(read).hexdigest(), _includes(os.fsdecode(read)), stamp)
+    found = Content(hashlib.sha256(read).hexdigest(), *_includes(os.fsdecode(read)), stamp)
     if settled:
         _known[path] = found
     return found
 
 
-def _includes(text: str) -> tuple[str, ...]:
-    return tuple(
-        match[1]
+def _includes(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    found = {
+        match.start(): match[1]
         for match in _INCLUDE.finditer(text)
         if not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
-    )
+    }
+    opened = {at: text.rfind("/*", 0, at) for at in found}
+    in_doubt = (at for at in found if opened[at] >= 0 and text.find("*/", opened[at], at) < 0)
+    return tuple(found.values()), tuple(found[at] for at in in_doubt)
 
 
 def digest(path: str | Path) -> str:
@@ -193,9 +200,25 @@ class Inputs(NamedTuple):
         found = [label for label, then in self.files.items() if now[label] != then]
         names = set(self.names)
         for label, had in self.folders.items():
-            for name in sorted(names_in(place(base, label), names).symmetric_difference(had)):
-                found.append(f"{name} came or went in {label}")
+            folder = place(base, label)
+            for name in sorted(names_in(folder, names).symmetric_difference(had)):
+                if self._may_hide(f"{folder}/{name}", name):
+                    found.append(f"{name} came or went in {label}")
         return found
+
+    def _may_hide(self, path: str, name: str) -> bool:
+        """Whether a tool might find another file by a name that came or went.
+
+        If it is that of a folder on the way to files, that takes something inside.
+        """
+        inside = set()
+        for label in self.files:
+            parts = label.split("/")
+            if name in parts[:-1]:
+                inside.add(parts[parts.index(name) + 1])
+            if parts[-1] == name:
+                return True
+        return not inside or not inside.isdisjoint(names_in(path, inside))
 
 
 def place(base: str, label: str) -> str:
@@ -264,19 +287,18 @@ def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
     This reads no conditions, and so finds more than a compiler, but for names made by macros.
     """
     found: dict[str, str] = {}
-    waiting = [*paths]
+    tried, waiting = set(), [*paths]
     while waiting:
         path = waiting.pop()
-        if path in found:
+        if path in tried:
             continue
-        try:
+        tried.add(path)
+        with suppress(OSError, ValueError):  # no file, or none that can be read
             content = text(path)
-        except (OSError, ValueError):  # no file, or none that can be read, which a compiler tells
-            continue
-        found[path] = content.digest
-        for name in content.includes:
-            places = (os.path.dirname(path), *folders)
-            waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
+            found[path] = content.digest
+            for name in content.includes:
+                places = (os.path.dirname(path), *folders)
+                waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
     return found
 
 

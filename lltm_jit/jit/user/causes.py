@@ -12,10 +12,9 @@ from pathlib import Path
 # the rest of a line from each of its places. (The narrow headers of torch do not check the C++
 # standard: they stumble over what it lacks.)
 _TABLE = r"""
-Killed signal terminated|ended by SIGKILL|signal 9|unable to execute command: Killed
+Killed signal terminated|ended by SIGKILL|signal 9|: Killed$|unable to execute command: Killed
 |virtual memory exhausted|annot allocate memory|out of memory
-  most likely memory ran out: set MAX_JOBS to fewer jobs at
-  a time{jobs}
+  most likely memory ran out: set MAX_JOBS to fewer jobs at a time{jobs}
 Resource temporarily unavailable|annot fork$
   the system allows no more processes: set MAX_JOBS to fewer jobs at a time{jobs}, or raise the
   limit (`ulimit -u`, or the container's limit of pids)
@@ -31,10 +30,8 @@ generic_type: type .* is already registered
   pybind11 knows this class from an earlier build: declare it with pybind11::module_local(), or
   restart Python
 Unsupported gpu architecture '(\w+)'
-  this nvcc does not know {0}: set TORCH_CUDA_ARCH_LIST, or the flag that names it, to architectures
-  that `nvcc --list-gpu-arch` lists
-Unknown CUDA arch \(([^)]*)\)
-  set TORCH_CUDA_ARCH_LIST to architectures such as '8.0;9.0a' instead of '{0}'
+  this nvcc does not know {0}: set TORCH_CUDA_ARCH_LIST to architectures that `nvcc
+  --list-gpu-arch` lists, or correct your -gencode
 \b((?:cublas|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvToolsExt)\w*\.h)\b
 .*(?:No such file|not found)
   the CUDA toolkit is here without this library: install that, or give a directory with {0} in
@@ -53,18 +50,14 @@ Python\.h.*(?:No such file|not found)
   torch has removed AT_CHECK: write TORCH_CHECK instead
 DeprecatedTypeProperties.* to .*ScalarType
   torch's macros take the dtype: write x.scalar_type() instead of x.type()
-cannot find -lcudart
-  the CUDA runtime to link with was not found: set CUDA_HOME to the toolkit's root, the directory
-  with lib64/libcudart.so
 cannot find -l(\S+?):? ?(?:No such|$)
   install the library {0}, or give its directory in extra_ldflags: -L/its/directory
-unrecognized command.line option .-std=c\+\+(?:20|17|2a)
-  the code needs a newer C++ standard than the compiler knows: install a newer one
-C\+\+\d+ or later compatible compiler is required|You need C\+\+\d+ to compile PyTorch
+unrecognized command.line option .-std=|C\+\+\d+ or later compatible compiler is required
+|You need C\+\+\d+ to compile PyTorch
 |\b(?:is_\w+_v|enable_if_t)\W+(?:is not a member of|in namespace) .std\b
 |namespace "std" has no member "is_\w+_v"|only available from C\+\+\d\d onwards
   the code needs a newer C++ standard: remove -std from your flags, so that torch's build selects
-  one, or give a newer one
+  one, or give a newer one; or install a newer compiler
 unrecognized command.line option|^unknown argument: |^Unknown option '
   remove this flag, or correct it
 ^<command-line>:
@@ -78,7 +71,7 @@ in namespace .(?:torch|at|c10)\W.*does not name a type|is not a member of .(?:to
   <torch/types.h>; or correct its name
 __cudaRegisterLinkedBinary_|Unresolved extern function|Undefined reference to
   this build does not link device code of several .cu files (nvcc -rdc=true -dlink): define the
-  function in a header that each .cu file includes, and compile without -rdc=true
+  function `inline` in a header that each .cu file includes, and compile without -rdc=true
 ^(?:operand types are: .*|no suitable .*)\b(?:__half2?|__nv_bfloat162?)\b
   torch switches the operators of these types off: convert explicitly, as with __half2float, or give
   extra_cuda_cflags -U__CUDA_NO_HALF_OPERATORS__ -U__CUDA_NO_HALF_CONVERSIONS__
@@ -94,8 +87,6 @@ failed to map segment from shared object
 cannot open shared object file
   a library that it was linked with is not found when it is loaded: add its directory to
   LD_LIBRARY_PATH, or link with -Wl,-rpath,/its/directory
-undefined reference to .main'
-  an executable needs a function main(): add the source that defines it
 undefined reference to
   it is declared and used, but no given source or library defines it
 ^bindings: .*(?:was not declared|undeclared identifier)
@@ -114,7 +105,7 @@ UnicodeEncodeError: .* surrogates not allowed
   a path or a flag is not UTF-8: change it, or start Python with LC_ALL=C.UTF-8 set
 '([^'\n]+)', needed by
   the source {0} is gone: restore it, or build without it
-internal compiler error|compiler was ended by SIGSEGV
+internal compiler error|compiler was ended by SIGSEGV|: Segmentation fault
   the compiler itself crashed: try another version of it, or fewer jobs with MAX_JOBS
 No such file or directory|file not found
   add the directory that holds it to the include paths, or correct the name

@@ -24,8 +24,8 @@ _COMPILED = r"\s-c\s+(.+?)\s+-o\s"
 _TARGET = r"\s-o\s+(\S+)"
 _COLOURS = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # and links
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
-# A full disk, a closed pipe, a terminal that is gone; a closed or ASCII stream; one without flush.
-_unheard = suppress(OSError, ValueError, AttributeError)
+# A full disk, a closed pipe, a terminal that is gone; a closed stream; one that can only write.
+_unheard = suppress(OSError, ValueError, AttributeError, LookupError)
 
 
 class Reporter:
@@ -172,13 +172,12 @@ def _print(text: str) -> None:
         return
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
     with _unheard:
-        try:
-            if tqdm:
-                tqdm.write(text, file=sys.stderr)
-            else:
-                print(text, file=sys.stderr, flush=True)
-        except UnicodeEncodeError:
-            print(text.encode("ascii", "backslashreplace").decode(), file=sys.stderr, flush=True)
+        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
+        if tqdm:
+            tqdm.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
 
 def _open_bar(title: str, total: int) -> Any:

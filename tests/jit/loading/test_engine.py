@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
-from engine_bench import ALL, slow, text_of
+from engine_bench import ALL, compiler_pid, finish, slow, text_of
 
 from lltm_jit import jit
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.request import request
 
 
 @pytest.mark.parametrize("torch", [{}, slow({"REAL_TORCH": "1"})], ids=["in small", "real"])
@@ -17,22 +20,15 @@ def test_cold_build_then_cached(bench, torch):
     assert bench.counts == ALL
     assert (first["cached"], first["reason"], first["compiled"]) == (False, "first build", 2)
     assert first["text"] == "shared header\none\ntwo"
-
     second = bench.run(**torch)
     assert bench.counts == []
-    assert second["cached"]
-    assert second["said"] == ""
-    assert second["imported"] == []
-    assert second["processes"] == 0
+    assert (second["cached"], second["said"]) == (True, "")
+    assert (second["imported"], second["processes"]) == ([], 0)
 
 
-def test_same_content_gives_the_same_module(bench):
-    assert bench.load().module is bench.load().module
-    assert bench.counts == ALL
-
-
-def test_edit_compiles_one_file_and_back_again_loads_the_first(bench):
+def test_an_edit_compiles_one_file_and_back_again_loads_the_first(bench):
     first = bench.first()
+    assert bench.load().module is first.module
     second = bench.edited("two/two.cpp", "deux\n")
     assert (second.info.compiled, second.info.reused) == (1, 1)
     assert second.info.reason == "kernels/two/two.cpp changed"
@@ -43,19 +39,19 @@ def test_edit_compiles_one_file_and_back_again_loads_the_first(bench):
     assert bench.counts == []
 
 
-def test_edited_header_compiles_what_includes_it(bench):
+def test_an_edited_header_compiles_what_includes_it(bench):
     bench.first()
     build = bench.edited("core/shared.h", "another header\n", "one.cpp")
     assert build.info.reason == "kernels/core/shared.h changed"
     assert text_of(build).startswith("another header")
 
 
-def test_source_that_another_includes_is_compiled_with_it(bench):
-    bench.write("one/one.cpp", '#include "two/two.cpp"\none\n')
+def test_a_source_that_another_includes_is_compiled_with_it(bench):
+    bench.write("one/one.cpp", '#include "two/two.cpp"\n/*\n#include "three.cpp"\n*/\n')
+    bench.write("three.cpp", "three\n")
     bench.load()
-    assert bench.counts == ["compile one.cpp", "link"]
-    build = bench.edited("two/two.cpp", "deux\n", "one.cpp")
-    assert text_of(build).startswith("deux")
+    assert bench.counts == ["compile one.cpp", "compile three.cpp", "link"]
+    assert "deux" in text_of(bench.edited("two/two.cpp", "deux\n", "one.cpp"))
 
 
 def test_content_under_an_older_time_stamp_is_seen(bench):
@@ -66,99 +62,74 @@ def test_content_under_an_older_time_stamp_is_seen(bench):
     assert bench.counts == ["compile two.cpp", "link"]
 
 
-def test_damaged_object_is_not_reused(bench):
-    first = bench.first()
-    (first.info.directory / "one.o").write_text("damaged")
+def test_what_is_touched_is_not_compiled_again(bench):
+    module = bench.first().module
+    future = time.time() + 1000
+    for name in ("one/one.cpp", "core/shared.h"):
+        os.utime(bench.sources / name, (future, future))
+    assert bench.load().module is module
+    assert bench.counts == []
+    bench.edited("two/two.cpp", "deux\n")  # nor with one that was edited
+
+
+def test_a_damaged_object_is_not_reused(bench):
+    bench.first()
+    for path in bench.builds.glob("objects/*/*.o"):
+        path.write_text("damaged")
     bench.write("two/two.cpp", "deux\n")
     assert text_of(bench.load()) == "shared header\none\ndeux"
     assert bench.counts == ALL
 
 
-def test_touch_builds_nothing(bench):
-    module = bench.first().module
-    future = time.time() + 1000
-    os.utime(bench.sources / "one/one.cpp", (future, future))
-    assert bench.load().module is module
-    assert bench.counts == []
-
-
-def test_touched_files_are_not_compiled_with_an_edited_one(bench):
-    bench.first()
-    future = time.time() + 1000
-    for name in ("one/one.cpp", "core/shared.h"):
-        os.utime(bench.sources / name, (future, future))
-    for text in ("deux\n", "drei\n"):
-        bench.write("two/two.cpp", text)
-        assert text_of(bench.load()).endswith(text.strip())
-        assert bench.counts == ["compile two.cpp", "link"]
-
-
-def test_edited_header_of_somebody_else_is_seen_when_a_file_is_compiled(bench):
+def test_an_edited_header_of_somebody_else_is_seen_when_a_file_is_compiled(bench):
     outside = bench.directory / "outside"
     outside.mkdir()
     (outside / "theirs.h").write_text("theirs\n")
     bench.write("one/one.cpp", '#include "theirs.h"\none\n')
     flags = {"cflags": (f"-I{outside}",)}
     bench.first(**flags)
-    future = time.time() + 1000
-    os.utime(bench.sources / "one/one.cpp", (future, future))
     (outside / "theirs.h").write_text("edited\n")
-    os.utime(outside / "theirs.h", (future, future))
     bench.write("two/two.cpp", "deux\n")
     assert text_of(bench.load(**flags)) == "edited\none\ndeux"
     assert bench.counts == ALL
 
 
-def test_added_and_removed_source(bench):
+def test_an_added_and_a_removed_source(bench):
     bench.first()
-    build = bench.edited("three.cpp", "three\n")
-    assert build.info.reason == "kernels/three.cpp added"
+    assert bench.edited("three.cpp", "three\n").info.reason == "kernels/three.cpp added"
     (bench.sources / "two/two.cpp").unlink()
-    build = bench.load()
+    assert "two" not in text_of(bench.load())
     assert bench.counts == ["link"]
-    assert "two" not in text_of(build)
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("entry", "value", "words"),
     [
-        (
-            {"torch_version": "9.9"},
-            "torch changed from {torch_version} to 9.9",
-        ),
-        (
-            {"python_abi": ".cpython-399.so"},
-            "the Python ABI changed from {python_abi} to .cpython-399.so",
-        ),
-        (
-            {"environment": (("CPATH", "/x"),)},
-            "the compile environment changed from nothing to CPATH=/x",
-        ),
+        ("torch_version", "9.9", "torch changed from {} to 9.9"),
+        ("python_abi", ".cpython-399.so", "the Python ABI changed from {} to .cpython-399.so"),
+        ("environment", (("CPATH", "/x"),), "the compile environment changed from nothing to CPA"),
     ],
 )
-def test_changed_toolchain_builds_anew(bench, change, reason):
-    toolchain = jit.detect()._replace(environment=())
-    jit.load(bench.spec(), toolchain)
+def test_other_tools_build_anew(bench, monkeypatch, entry, value, words):
+    bench.first()
+    tools = jit.detect()
+    monkeypatch.setattr(request, "detect", lambda: tools._replace(**{entry: value}))
+    assert bench.load().info.reason.startswith(words.format(getattr(tools, entry)))
     assert bench.counts == ALL
-    build = jit.load(bench.spec(), toolchain._replace(**change))
-    assert bench.counts == ALL
-    assert build.info.reason == reason.format(**toolchain._asdict())
 
 
-def test_changed_flag_builds_anew(bench):
-    bench.load(cflags=("-O3", "-DA"))
-    assert bench.counts == ALL
-    build = bench.load(cflags=("-O0", "-DA"))
-    assert bench.counts == ALL
+def test_other_flags_build_anew(bench):
+    bench.first(cflags=("-O3", "-DA"))
+    build = bench.first(cflags=("-O0", "-DA"))
     assert build.info.reason == "the C++ flags changed from -O3 to -O0"
 
 
 def test_a_build_for_a_debugger_is_no_reason_for_another(bench):
-    debug = {"cflags": ("-O0", "-g", "-DA")}
-    assert bench.load(**debug).info.reason == "first build"
-    assert bench.load(cflags=("-O3", "-DA")).info.reason == "first build"
+    kinds = [{"cflags": ("-O0", "-g", "-DA")}, {"cflags": ("-O3", "-DA")}]
+    for flags in kinds:
+        assert bench.load(**flags).info.reason == "first build"
     bench.write("two/two.cpp", "deux\n")
-    for flags in (debug, {"cflags": ("-O3", "-DA")}):
+    for flags in kinds:
         assert bench.load(**flags).info.reason == "kernels/two/two.cpp changed"
 
 
@@ -172,11 +143,30 @@ def test_a_long_reason_says_how_much_it_leaves_out(bench):
     assert result["reason"] == f"{first}, kernels/six.cpp added, kernels/three.cpp added"
 
 
-def test_changed_compiler_builds_anew(bench):
-    bench.first()
-    bench.write_compiler("c++ (Fake) 2.0.0")
-    build = bench.first()
-    assert build.info.reason == "the compiler changed from c++ (Fake) 1.2.3 to c++ (Fake) 2.0.0"
+def test_equal_names_with_other_texts_are_built_side_by_side(bench, tmp_path):
+    """As by programs that call all that they load `inline_ext`: none waits for another."""
+    gates = [tmp_path / f"gate_{number}" for number in range(3)]
+    running = [bench.start(TEXT=f"//! wait {gate}\n{gate.name}\n") for gate in gates]
+    for gate in gates:
+        compiler_pid(gate)
+    for gate in gates:
+        Path(f"{gate}.go").touch()
+    texts = [finish(process)["text"] for process in running]
+    assert [text.split()[-1] for text in texts] == [gate.name for gate in gates]
+
+
+def test_who_waits_gets_the_error_of_the_build(bench, tmp_path):
+    gate = tmp_path / "gate"
+    bench.write("two/two.cpp", f"//! wait {gate}\n//! error no such thing\n")
+    running = [bench.start()]
+    compiler_pid(gate)
+    running += [bench.start(), bench.start()]
+    assert all("waiting for process" in process.stderr.readline() for process in running[1:])
+    Path(f"{gate}.go").touch()
+    told = [finish(process) for process in running]
+    assert {each["error"] for each in told} == {"BuildError"}
+    assert len({each["message"] for each in told}) == 1
+    assert bench.counts.count("compile two.cpp") == 1
 
 
 def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):
@@ -189,9 +179,9 @@ def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):
     assert bench.counts == ["compile two.cpp", "link"]
 
 
-def test_missing_compiler_says_what_to_install(bench, monkeypatch):
+def test_a_compiler_that_is_not_there_is_told(bench, monkeypatch):
     monkeypatch.setenv("CXX", "")
-    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("PATH", str(bench.directory))
     with pytest.raises(jit.ToolchainError, match=r"^no C\+\+ compiler was found; .*install g\+\+"):
         bench.load()
 
@@ -204,9 +194,8 @@ def test_compiling_can_be_forbidden(bench, monkeypatch):
 
 
 def test_inspect_builds_nothing(bench):
-    toolchain = jit.detect()
-    assert jit.inspect(bench.spec(), toolchain) is None
+    assert jit.inspect(bench.spec()) is None
+    assert engine.find(bench.spec()) is None
     assert bench.counts == []
     info = bench.load().info
-    found = jit.inspect(bench.spec(), toolchain)
-    assert found == info._replace(cached=True)
+    assert jit.inspect(bench.spec()) == info._replace(cached=True)

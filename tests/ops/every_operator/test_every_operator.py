@@ -9,6 +9,7 @@ import torch
 from op_testing import (
     DEVICES,
     DTYPES,
+    EVERY_BACKEND,
     EVERY_PATH,
     LAYOUTS,
     NoGradient,
@@ -84,7 +85,7 @@ def test_undefined_gradients(case, path):
 
 
 @EVERY
-@EVERY_PATH
+@pytest.mark.parametrize("path", [*DEVICES, pytest.param("formulas", marks=pytest.mark.slow)])
 def test_opcheck(case, path):
     with taken(path, case.family) as device:
         for name, args in case.calls(*case.inputs(device)):
@@ -93,7 +94,7 @@ def test_opcheck(case, path):
 
 @EVERY
 @EVERY_PATH
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@EVERY_BACKEND
 def test_compiled(case, backend, path):
     """Between operations that torch compiles itself, forward and backward."""
     torch._dynamo.reset()

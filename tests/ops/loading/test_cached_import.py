@@ -8,12 +8,15 @@ import subprocess
 import sys
 
 from lltm_jit import native
+from lltm_jit.jit import detect
+from lltm_jit.jit.request.request import Request
 
 COUNT = """
-import json, os, sys
+import json, os, sys, threading
 import torch
 
-before, opened, others, stats = set(sys.modules), [], [], []
+before, threads = set(sys.modules), threading.active_count()
+opened, others, stats = [], [], []
 CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.chmod", "os.truncate")
 PROCESSES = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec", "os.system")
 
@@ -34,6 +37,7 @@ print(json.dumps({
     "opened": opened,
     "others": others,
     "stats": len(stats),
+    "threads": threading.active_count() - threads,
     "library": str(lltm_jit.native.rnn.__file__),
 }))
 """
@@ -41,12 +45,12 @@ print(json.dumps({
 # Each costs a fraction of a millisecond: the more there are, the longer every program waits.
 MODULES = """
 lltm_jit: _library _placeholders _start native
-lltm_jit.jit: declarations
+lltm_jit.jit:
 lltm_jit.jit.user: errors settings
-lltm_jit.jit.store: cache checked_json contents manifest memo private
+lltm_jit.jit.store: cache files private
 lltm_jit.jit.machine: toolchain
-lltm_jit.jit.request: fingerprint flags spec
-lltm_jit.jit.loading: build_result engine importing wheel_library
+lltm_jit.jit.request: flags request spec texts
+lltm_jit.jit.loading: background build engine importing
 lltm_jit.ops: _elementwise basic
 lltm_jit.ops.rnn: lltm sequence
 """
@@ -63,10 +67,11 @@ def names() -> set[str]:
     for line in MODULES.strip().split("\n"):
         package, modules = line.split(":")
         found |= {package, *(f"{package}.{module}" for module in modules.split())}
-    return found | ({"lltm_jit.jit.machine.gpus"} if native.detect().cuda else set())
+    return found | ({"lltm_jit.jit.machine.gpus"} if detect().cuda else set())
 
 
 def test_a_cached_import_does_what_a_load_needs_and_no_more():
+    """Nothing that only a build needs is imported, and no thread and no process is started."""
     build = native.load("rnn")
     count()  # from now on, the stamps of all files are known
     seen = count()
@@ -74,11 +79,12 @@ def test_a_cached_import_does_what_a_load_needs_and_no_more():
 
     own = {name for name in seen["modules"] if name.startswith("lltm_jit")}
     assert {name for name in own if "._builds." not in name} == names()
-    assert {"asyncio", "filelock", "tqdm", "ninja", "setuptools"}.isdisjoint(seen["modules"])
+    heavy = {"asyncio", "filelock", "tqdm", "ninja", "setuptools", "torch.utils.cpp_extension"}
+    assert heavy.isdisjoint(seen["modules"])
 
     # Nothing is written but the time of the last use; there is no process, and no network.
     record = str(build.info.directory / "ok.json")
-    assert seen["others"] == [["os.utime", record]]
+    assert (seen["others"], seen["threads"]) == ([["os.utime", record]], 0)
     writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT
     opened = [path for path, flags in seen["opened"] if not path.endswith((".py", ".pyc"))]
     assert [path for path, flags in seen["opened"] if flags & writes] == []
@@ -86,10 +92,12 @@ def test_a_cached_import_does_what_a_load_needs_and_no_more():
     # Each source is read once. The library's content is not, which its stamp stands for.
     assert len(opened) == len(set(opened))
     kernels = {path for path in opened if path.startswith(str(native.kernels_directory()))}
-    spec = native.spec("rnn", native.detect())
-    assert kernels <= {*map(str, (*spec.sources, *spec.headers))}
-    assert spec.with_cuda or not any(path.endswith((".cu", ".cuh")) for path in kernels)
+    request = Request(native.spec("rnn"))
+    assert kernels <= {*request.sources, *request.beside}
+    assert request.with_cuda or not any(path.endswith((".cu", ".cuh")) for path in kernels)
     assert str(build.info.library) not in opened
-    assert len(opened) - len(kernels) <= 5  # the record, stamps, the compilers and what they said
-    few = len(build.manifest["outside"]) + len(build.manifest["folders"]) + 200
+    # The record, the stamps, the boot that they are of, who is nobody here, the compilers and what
+    # they said.
+    assert len(opened) - len(kernels) <= 7
+    few = len(build.record.inputs.files) + len(build.record.inputs.folders) + 200
     assert seen["stats"] <= few  # a pass over the sources more is too many

@@ -13,9 +13,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import lltm_jit
 from lltm_jit import native
-from lltm_jit.jit import BuildError, detect
+from lltm_jit.jit import BuildError
+from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.request.fingerprint import Request
+from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import lock
 
 ops = torch.ops.lltm_jit
@@ -31,7 +32,7 @@ def unloaded(monkeypatch):
         native.load(family).module.release_ops()
         native._current.pop(family)
         delattr(native, family)
-    monkeypatch.setattr(engine, "find", lambda spec, toolchain: None)
+    monkeypatch.setattr(engine, "find", lambda spec: None)
     monkeypatch.delenv("LLTM_JIT_BACKGROUND", raising=False)
     native.start(*native.OWN)
     assert {*native.OWN} <= native._placeholders.keys()
@@ -116,20 +117,22 @@ def test_a_forked_child(unloaded):
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_a_failed_build_is_raised_at_each_use_until_a_reload(unloaded, monkeypatch):
-    """What a child records is raised for who asked before; a reload asks anew."""
-    toolchain = detect()
-    key = Request.of(native.spec("basic", toolchain), toolchain).key
+def test_a_failed_build_is_raised_once_and_then_tried_again(unloaded, monkeypatch):
+    request = Request(native.spec("basic"))
+    request.work.mkdir(parents=True, exist_ok=True)
     with monkeypatch.context() as unbuilt:
         unbuilt.setattr(engine, "_find", lambda *_: None)
-        unbuilt.setattr(engine, "_loaded_build", lambda *_: None)
-        lock.record_failure(key, "error: no such thing", [])
-        for call in (lltm_jit.my_op, ops.my_op):
-            with pytest.raises(BuildError, match="error: no such thing"):
+        unbuilt.setattr(engine, "_find_loaded", lambda *_: None)
+        unbuilt.setattr(builder, "build", lambda *_, **__: fail("error: a second build"))
+        lock.record_failure(request.place, BuildError("error: of the child"), [])
+        for call, said in ((lltm_jit.my_op, "of the child"), (ops.my_op, "a second build")):
+            with pytest.raises(BuildError, match=f"error: {said}"):
                 call(X, Y)
-        lock.forget_failure(key)
-    lltm_jit.reload()
     assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
+
+
+def fail(text):
+    raise BuildError(text)
 
 
 def test_a_first_call_that_was_interrupted(unloaded, monkeypatch):
@@ -137,7 +140,7 @@ def test_a_first_call_that_was_interrupted(unloaded, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as once:
-        once.setattr(engine, "_loaded_build", interrupt)
+        once.setattr(engine, "_find_loaded", interrupt)
         with pytest.raises(KeyboardInterrupt):
             lltm_jit.my_op(X, Y)
     assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
@@ -203,23 +206,6 @@ def test_a_family_that_an_import_does_not_load_comes_with_its_first_call():
     for family in native.OWN:
         native.load(family)
     assert printed(OF_BASIC) == "['basic'] ['basic', 'rnn']\n"
-
-
-CACHED = """
-import sys, threading
-started = []
-sys.addaudithook(lambda event, _: event == "subprocess.Popen" and started.append(event))
-import torch
-before = threading.active_count()
-import lltm_jit
-print(started, threading.active_count() - before, "lltm_jit.jit.loading.child" in sys.modules)
-"""
-
-
-def test_a_cached_import_starts_no_thread_and_no_process():
-    for family in native.AT_IMPORT:
-        native.load(family)
-    assert printed(CACHED) == "[] 0 False\n"
 
 
 FAMILY = """

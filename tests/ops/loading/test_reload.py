@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,8 +17,8 @@ from op_testing import DEVICES
 
 import lltm_jit
 from lltm_jit import native
-from lltm_jit.jit import detect
-from lltm_jit.jit.loading import engine
+from lltm_jit.jit import Build
+from lltm_jit.jit.loading import importing
 
 SECONDS = float(os.environ.get("RELOAD_SECONDS", "4"))
 
@@ -29,9 +30,9 @@ def two_builds(tmp_path):
     for family in native.OWN:
         build = native.load(family)
         library = shutil.copy(build.info.library, tmp_path / build.info.library.name)
-        info = build.info._replace(key=f"copy_{family}", library=library)
-        copy = engine.adopt(native.spec(family, detect()), build.request, build.manifest, info)
-        pairs.append((build, copy))
+        record = build.record._replace(key=f"copy_{family}")
+        module = importing.import_library(build.request, record, Path(library))
+        pairs.append((build, Build(module, record, build.request, build.info)))
     yield pairs
     for build, _ in pairs:
         native.use(build)

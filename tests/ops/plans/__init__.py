@@ -18,4 +18,5 @@ def load() -> Any:
     """A module of modules: ``lltm``, ``sequence``, ``filtered_lrelu`` and ``cpu_bounds``."""
     sources = [Path(__file__).with_name("module.cpp")]
     sources += [KERNELS / place / "plan.cpp" for place in _PLANS]
-    return lltm_jit.load("plans_of_kernels", sources, extra_include_paths=[str(KERNELS)])
+    quick = {"extra_cflags": ["-O0"], "extra_include_paths": [str(KERNELS)]}
+    return lltm_jit.load("plans_of_kernels", sources, **quick)

@@ -7,7 +7,14 @@ import io
 import pytest
 import torch
 from lltm_testing import IMPLEMENTATIONS, cell_inputs
-from op_testing import DEVICES, loaded_package, needs_gpu, refusal, results_and_gradients
+from op_testing import (
+    DEVICES,
+    EVERY_BACKEND,
+    loaded_package,
+    needs_gpu,
+    refusal,
+    results_and_gradients,
+)
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -35,6 +42,7 @@ def test_compile_fullgraph(impl, device):
     )
 
 
+@pytest.mark.slow
 def test_compile_with_inductor():
     torch._dynamo.reset()
     layer = lltm_jit.LLTM(5, 7)
@@ -89,10 +97,11 @@ def test_compiled_is_bitwise_eager(mode, device, dtype, sizes):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@EVERY_BACKEND
 @pytest.mark.usefixtures("fresh_dynamo")
-def test_compile_once_for_every_batch_size(device):
+def test_compile_once_for_every_batch_size(backend, device):
     cell = lltm_jit.LLTMCell(5, 7, device=device)
-    counter = CompileCounterWithBackend("inductor")
+    counter = CompileCounterWithBackend(backend)
     compiled = torch.compile(cell, fullgraph=True, backend=counter)
 
     def run(function, batch_size):
@@ -237,11 +246,12 @@ def test_tutorial_calls_compiled(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@EVERY_BACKEND
 @pytest.mark.usefixtures("fresh_dynamo")
-def test_autocast_leaves_the_compiled_tutorial_calls(device):
+def test_autocast_leaves_the_compiled_tutorial_calls(backend, device):
     inputs = cell_inputs(dtype=torch.float, device=device)
     with torch.autocast(device, torch.bfloat16):
-        actual = torch.compile(tutorial_calls, fullgraph=True)(*inputs)
+        actual = torch.compile(tutorial_calls, fullgraph=True, backend=backend)(*inputs)
     torch.testing.assert_close(actual, tutorial_calls(*inputs))
 
 

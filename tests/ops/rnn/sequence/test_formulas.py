@@ -7,7 +7,7 @@ import test_lltm_compile
 import test_sequence
 import test_sequence_compile
 import torch
-from op_testing import DTYPES
+from op_testing import DTYPES, EVERY_BACKEND
 from sequence_testing import CELLS, LAYERS, inputs_of
 
 from lltm_jit import native
@@ -20,8 +20,9 @@ def _without_kernels():
     native.rnn.register_ops()
 
 
-def test_cell_compiles():
-    test_lltm_compile.test_compile_once_for_every_batch_size("cpu")
+@EVERY_BACKEND
+def test_cell_compiles(backend):
+    test_lltm_compile.test_compile_once_for_every_batch_size(backend, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -83,6 +83,7 @@ def test_sizes_that_change_are_noticed(device):
     assert counter.frame_count == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "mode"),
     [

@@ -86,7 +86,7 @@ def test_a_cell_around_each_bound(dtype, bounds):
             if rows == 3 or columns not in deepest:  # where there are millions of weights
                 check(rows, 1, columns - 1)
     # As large a gradient of the weights as is made in parts, and a larger one.
-    rows, hidden = bounds.cell_rows()[-1] + 1, 16
+    rows, hidden = bounds.cell_rows()[-1] + 1, 128
     columns = bounds.cell_split() // (3 * hidden)
     check(rows, columns - hidden, hidden)
     check(rows, columns - hidden + 1, hidden)

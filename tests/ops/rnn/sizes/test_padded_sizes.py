@@ -231,6 +231,7 @@ def test_large_sequences(cell, dtype, size):
     assert bits(results_and_gradients(cell, inputs)) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_a_cell_makes_of_padding_stays_there(device, tmp_path):
     header = tmp_path / "not_a_number.h"

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from flr_testing import make_filter, make_inputs
-from op_testing import DEVICES, DTYPES, NoGradient
+from op_testing import DEVICES, DTYPES, EVERY_BACKEND, NoGradient
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import gradcheck, gradgradcheck
@@ -110,7 +110,7 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@EVERY_BACKEND
 def test_compile_with_dynamic_shapes(backend, device):
     torch._dynamo.reset()
     model = Model(device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES
+from op_testing import DEVICES, EVERY_BACKEND
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import jvp, vmap
 from upfirdn2d_testing import FACTORS
@@ -77,7 +77,7 @@ def test_gradients_of_wide_images(taps, function, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@EVERY_BACKEND
 def test_compile_with_dynamic_shapes(backend, device):
     torch._dynamo.reset()
     f = setup_filter([1, 3, 3, 1], device)
