@@ -126,7 +126,7 @@ def test_a_command_ends_with_what_it_has_started(monkeypatch, tmp_path, stubborn
     monkeypatch.setattr(watch, "_PATIENCE", 0.2 if stubborn else 30)
     told = tmp_path / "pid"
     inner = f"{stubborn}echo $$ > {told}.new; mv {told}.new {told}; while :; do sleep 0.1; done"
-    program = watch.Program(["sh", "-c", f'{stubborn}sh -c "$0"; true', inner])
+    program = watch.Program(["sh", "-c", f'{stubborn}sh -c "$0"; while :; do :; done', inner])
     program.run()
     while not told.exists():
         time.sleep(0.02)
