@@ -88,7 +88,7 @@ def test_an_opponent_is_built_checked_and_comes_first(
 ):
     built = []
 
-    def load(spec, tools):
+    def load(spec):
         built.append(spec)
         return SimpleNamespace(module=opponent(scale))
 
