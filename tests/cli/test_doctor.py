@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,11 +16,9 @@ from torch.torch_version import TorchVersion
 from torch.utils import cpp_extension
 
 from lltm_jit.cli import doctor
-from lltm_jit.cli.doctor import builds, trial
 from lltm_jit.jit import detect
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.request import request
-from lltm_jit.jit.user.causes import cure_of
 
 
 def problems(found):
@@ -31,7 +30,7 @@ def test_all_is_well_here(findings):
     assert problems(found) == []
     assert "compiled, linked and loaded in" in found["C++ trial build"]["text"]
     assert found["Python"]["text"].startswith(sys.version.split()[0])
-    assert re.search(r", with \d+\.\d of at most \d+ GB", found["builds directory"]["text"])
+    assert re.search(r": \d+\.\d of at most \d+ GB", found["builds directory"]["text"])
 
 
 @pytest.mark.parametrize(
@@ -55,14 +54,21 @@ def test_a_machine_that_must_not_build_is_not_ready(told, monkeypatch, empty_roo
     assert out.endswith("not ready to build: see settings\n")
 
 
-def test_a_check_that_breaks_is_reported(findings, monkeypatch):
-    def breaks():
+def test_a_check_that_breaks_is_reported(finding, monkeypatch):
+    def breaks(path):
         raise OSError("the disk is on fire")
 
-    monkeypatch.setattr(doctor.builds, "disk", breaks)
-    found = doctor.outcome(doctor.checks()["disk"], {})
-    assert found.status == "problem"
-    assert "the disk is on fire" in found.text
+    monkeypatch.setattr(shutil, "disk_usage", breaks)
+    found = finding("builds directory")
+    assert found["status"] == "problem"
+    assert "the disk is on fire" in found["text"]
+
+
+@pytest.mark.parametrize(("free", "status"), [(1e7, "problem"), (5e8, "warning"), (5e9, "ok")])
+def test_a_full_disk(finding, monkeypatch, free, status):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    found = finding("builds directory")
+    assert (found["status"], f"{free / 1e9:.1f} GB are free" in found["text"]) == (status, True)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch, empty_root):
     too_old = detect()._replace(cuda_missing="", architectures=("7.5",))
     monkeypatch.setattr(request, "detect", lambda: too_old)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")
-    found = builds.build("basic")
+    found = doctor.build("basic")
     assert found.status == "problem"
     assert "8.0 and later, but TORCH_CUDA_ARCH_LIST='7.5' asks for 7.5" in found.text
 
@@ -243,11 +249,12 @@ def test_the_compiler_itself_is_judged_and_what_runs_it(
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("architecture", "good"), [("9.0a", True), ("1.0", False)])
-def test_trial_of_nvcc(architecture, good):
-    error = trial.cuda(detect()._replace(architectures=(architecture,)))
-    assert (error == "") == good
-    if not good:
-        assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(error)
+def test_trial_of_nvcc(finding, monkeypatch, architecture, good):
+    tools = detect()._replace(architectures=(architecture,), cuda_missing="")
+    monkeypatch.setattr(doctor, "detect", lambda: tools)
+    found = finding("CUDA trial build")
+    assert (found["status"] == "ok") == good
+    assert ("set TORCH_CUDA_ARCH_LIST to architectures that" in found["cure"]) == (not good)
 
 
 def test_nothing_is_said_of_a_numpy_that_is_not_there(tmp_path):
