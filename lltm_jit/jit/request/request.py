@@ -85,12 +85,15 @@ class Request:
 
     @cached_property
     def place(self) -> str:
-        """The folder in which it is compiled. Equal names with other texts have folders of their
-        own, so that they can be built at the same time.
+        """The folder in which it is compiled.
+
+        Equal names with other texts have folders of their own, so that they can be built at the
+        same time. Equal builds of our own sources in several checkouts have one, and wait.
         """
         told = {name: value for name, value in self.content.items() if name != "files"}
         texts = [text for _, text in self.spec.texts]
-        return digest_of([told, self.sources, self.include_paths, texts])
+        paths = [] if self.spec.ours else [self.sources, self.include_paths]
+        return digest_of([told, paths, texts])
 
     @cached_property
     def work(self) -> Path:
