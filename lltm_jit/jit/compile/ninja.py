@@ -105,7 +105,7 @@ def _written(request: Request) -> str:
             cpp_extension._write_ninja_file_to_build_library(
                 path=str(path),
                 name=spec.name,
-                sources=[f"source{'.cu' if request.with_cuda else '.cpp'}"],
+                sources=[f"/source{'.cu' if request.with_cuda else '.cpp'}"],
                 extra_cflags=[*request.cflags],
                 # Without these, torch would ask the GPU.
                 extra_cuda_cflags=[*_gencode(request), *request.cuda_cflags],
@@ -136,6 +136,10 @@ def _cpp_extension() -> Any:
     asked = os.environ.get(by_nvml)
     logger.setLevel(logging.ERROR)  # it warns where there is no GPU
     os.environ[by_nvml] = "1"  # it asks for one, which otherwise would spoil a later fork
+    try:
+        os.getcwd()
+    except OSError:  # it was removed, and setuptools would look there
+        sys.path_importer_cache.setdefault("", None)
     try:
         from torch.utils import cpp_extension
     finally:
