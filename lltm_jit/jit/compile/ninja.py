@@ -137,6 +137,10 @@ def _cpp_extension() -> Any:
     logger.setLevel(logging.ERROR)  # it warns where there is no GPU
     os.environ[by_nvml] = "1"  # it asks for one, which otherwise would spoil a later fork
     try:
+        os.getcwd()
+    except OSError:  # it was removed, and setuptools would look there
+        sys.path_importer_cache.setdefault("", None)
+    try:
         from torch.utils import cpp_extension
     finally:
         logger.setLevel(level)
