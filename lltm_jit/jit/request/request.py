@@ -26,7 +26,7 @@ from .spec import SOURCE_SUFFIXES, Spec, find_sources
 
 # A flag that names a folder for headers or libraries.
 _FOLDER = r"(?:-I|-L|-isystem|-iquote|-idirafter|--?library-path|--include-directory)"
-_NAME = r"[\w.+-]+"
+_NAME = r"[\w.+][\w.+-]*"  # one that starts with a dash would be a flag
 # The entries of a request's content that another machine may differ in, though a build of it fits.
 TOOLS = {
     *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
