@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from ctypes import CDLL
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,12 @@ def test_what_torch_has_in_its_module_is_as_it_was(cuda, monkeypatch):
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/elsewhere")
     written_by_us(Request(cuda.spec()))
     assert cpp_extension.CUDA_HOME == "/elsewhere"
+
+
+def test_torchs_module_is_found_where_the_working_directory_is_gone(tmp_path):
+    program = "import os; os.rmdir(os.getcwd()); from lltm_jit.jit.compile import ninja; "
+    program += "assert ninja._cpp_extension().load and '' in sys.path"
+    environment = {**os.environ, "LLTM_JIT_AT_IMPORT": "0"}
+    (tmp_path / "gone").mkdir()
+    command = [sys.executable, "-c", f"import sys, lltm_jit; {program}"]
+    subprocess.run(command, check=True, cwd=tmp_path / "gone", env=environment)
