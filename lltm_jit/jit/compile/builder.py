@@ -188,14 +188,15 @@ class _Build:
         if edited or now != request.content:
             raise SourceEdited(*sorted(edited))
         library = request.work / request.product
+        digest = files.digest(library)
         compiled = len(finished(request.work).keys() & {*request.objects})
         return Record(
-            key=request.build_key(inputs),
+            key=request.build_key(inputs, digest),
             spec=spec._asdict(),
             content=request.content,
             inputs=inputs,
             library=request.product,
-            digest=files.digest(library),
+            digest=digest,
             reason=", ".join(self._why),
             seconds=round(time.time() - self._began, 3),
             compiled=compiled,
@@ -265,7 +266,8 @@ def _joined(parts: list[Inputs], request: Request) -> Inputs:
     read = {label: found[label] for label in found if label not in request.content["files"]}
     names = {name for part in parts for name in part.names}
     folders = dict.fromkeys(folder for part in parts for folder in part.folders)
-    have = {each: files.names_in(files.place(request.base, each), names) for each in folders}
+    first = files.first_parts(names)
+    have = {each: files.names_in(files.place(request.base, each), first) for each in folders}
     return Inputs(read, {folder: sorted(names) for folder, names in have.items()}, sorted(names))
 
 

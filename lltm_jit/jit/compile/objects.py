@@ -19,7 +19,7 @@ import torch
 from ..request import flags, texts
 from ..request.request import Request
 from ..store import cache, files, private
-from ..store.files import STALE, Inputs, digest_of
+from ..store.files import STALE, UNKNOWN, Inputs, digest_of
 from ..user.errors import BuildError
 from . import pch
 from .ninja import LINK_DEPENDENCIES
@@ -123,7 +123,7 @@ class Store:
         made = Made(files.digest(request.work / name), inputs, seconds)
         if not self.changed.isdisjoint(inputs.files):
             return None
-        if STALE not in inputs.files.values():
+        if {STALE, UNKNOWN}.isdisjoint(inputs.files.values()):
             self._put(name, made)
         return made
 
@@ -175,11 +175,11 @@ class Store:
         """The files that an assembler includes; where the text does not tell, nothing is kept."""
         found = {}
         for name in asked.assembled:
-            places = (os.path.join(folder, name) for folder in ("/", *self._request.include_paths))
+            places = (os.path.join(folder, name) for folder in ("/", *self._request.searched))
             there = next(filter(os.path.isfile, places), "")
             told = self._digests([there]) if there else {f"{name}, for an assembler": STALE}
             found.update(told)
-        return found | ({"a file for an assembler": STALE} if asked.untold else {})
+        return found | ({"a file for an assembler": UNKNOWN} if asked.untold else {})
 
     def _digests(self, paths: Iterable[str]) -> dict[str, str]:
         """The digests of files that were read, by label. Notes which were edited meanwhile."""
