@@ -91,8 +91,8 @@ def use_older_ninja(directory: Path, monkeypatch) -> None:
     folder = directory / "ninja"
     folder.mkdir()
     script = folder / "ninja"
-    real = find_ninja()
-    script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 1.11.1 && exit\nexec {real} "$@"\n')
+    real = f'"{find_ninja()}" "$@"'
+    script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 1.11.1 && exit\nexec {real}\n')
     script.chmod(0o755)
     monkeypatch.setattr("ninja.BIN_DIR", str(folder))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
