@@ -67,7 +67,6 @@ class _Whole(Parser):
         add("--version", action="version", version=version, help="show the version and exit")
         about = "print the Tab completion script for this shell"
         add("--completion", action=Completion, choices=SHELLS, help=about)
-        add("command", nargs="?", help=argparse.SUPPRESS)
         add("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
     def format_help(self) -> str:
@@ -80,14 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, 0 for success."""
     parser = _Whole()
     args = parser.parse_args(arguments)  # which exits after --help or --version
-    if args.command is None:
+    if not args.words:
         parser.print_help(sys.stderr)
         return 2
-    name = args.command.replace("_", "-")
+    given, *words = args.words
+    name = given.replace("_", "-")
     name = "check-grad" if name == "grad-check" else name  # as the PyTorch tutorial calls it
     if name not in COMMANDS:
-        parser.error(f"no command {args.command!r}{did_you_mean(name, COMMANDS)}")
-    return ending_well(partial(_run, name, args.words))
+        parser.error(f"no command {given!r}{did_you_mean(name, COMMANDS)}")
+    return ending_well(partial(_run, name, words))
 
 
 def ending_well(run: Callable[[], int]) -> int:

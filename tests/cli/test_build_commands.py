@@ -152,7 +152,9 @@ def test_an_unknown_name_is_told_which_there_are(told, empty_root, words):
 @pytest.mark.parametrize(
     ("output", "said"), [("", "Is a directory"), ("nowhere/file", "No such file or directory")]
 )
-def test_an_output_that_cannot_be_written_is_an_error(told, builds, tmp_path, command, output, said):
+def test_an_output_that_cannot_be_written_is_an_error(
+    told, builds, tmp_path, command, output, said
+):
     path = tmp_path / output
     assert told(command, "basic", "-o", path, code=1) == f"error: {path}: {said}\n"
 

@@ -136,7 +136,12 @@ def test_too_many_jobs_for_the_memory(finding, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words", [["-m", "lltm_jit", "doctor", "--json"], ["-m", "lltm_jit", "doctor"], ["-c", "import lltm_jit"]]
+    "words",
+    [
+        ["-m", "lltm_jit", "doctor", "--json"],
+        ["-m", "lltm_jit", "doctor"],
+        ["-c", "import lltm_jit"],
+    ],
 )
 def test_a_torch_that_cannot_be_imported(words, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: no such file')\n")

@@ -168,7 +168,7 @@ assert lltm_jit.build_info(blend.module) == info
 def test_a_standalone_project_passes_its_tests_and_its_wheel_has_its_kernels(tmp_path):
     """Which are compiled once."""
     native.load("rnn")  # the program below finds the package's own kernels
-    create_standalone(tmp_path, "blend")
+    create_standalone(tmp_path, "blend", "scale_add")
     project, site = tmp_path / "blend", tmp_path / "site"
     done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", project)
     assert done.returncode == 0, done.stdout + done.stderr
