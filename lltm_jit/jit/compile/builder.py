@@ -99,6 +99,8 @@ class _Build:
                 self._keep(store, made)
             raise
         self._keep(store, made)
+        for each in filter(None, reused.values()):  # what they were made from is to be the same yet
+            store.changed.update(each.inputs.changes(request.base, store.stamps))
         record = self._record(store, made)
         cache.publish(work, record)
         store.stamps.save(record.directory, record.inputs.files)
