@@ -21,7 +21,6 @@ from ..request.request import Request
 from ..store import cache, files, private
 from ..store.files import STALE, UNKNOWN, Inputs, digest_of
 from ..user.errors import BuildError
-from . import pch
 from .ninja import LINK_DEPENDENCIES
 
 NINJA_LOG = ".ninja_log"
@@ -116,8 +115,8 @@ class Store:
                 f"error: the compiler did not report which headers {name} includes, so edits of "
                 "these would go unnoticed; CXX must pass on -MMD and -MF"
             )
-        if self.header and pch.starts_with_it(request, source):
-            read += self.header  # which the compiler does not tell
+        # Whether it took the precompiled header, the compiler does not tell.
+        read += self.header
         given = [*request.cflags, *request.cuda_cflags]
         known = len(self.changed)
         inputs = self.inputs([*read, *flags.named_files(given)])
