@@ -99,6 +99,8 @@ class _Build:
                 self._keep(store, made)
             raise
         self._keep(store, made)
+        for each in filter(None, reused.values()):  # what they were made from is to be the same yet
+            store.changed.update(each.inputs.changes(request.base, store.stamps))
         record = self._record(store, made)
         cache.publish(work, record)
         store.stamps.save(record.directory, record.inputs.files)
@@ -224,11 +226,12 @@ class _Build:
     def _fail(self, status: int) -> None:
         """Raise the first error, and leave it for the processes that wait."""
         request = self._request
-        said = self._log.read_text("utf-8")
+        said = "".join(texts.read([str(self._log)]))  # empty if somebody removed the cache
         error = diagnostics.explain(said, request, self._log, status, self._jobs)
         blamed = diagnostics.blamed(said, request)
         if not any(os.stat(path).st_ctime >= self._began for path in blamed):  # edited meanwhile
-            lock.record_failure(request.place, error, blamed)
+            with suppress(CacheError):
+                lock.record_failure(request.place, error, blamed)
         raise error
 
     def _tell_plan(self, made: dict[str, Made]) -> None:

@@ -213,7 +213,9 @@ class Inputs(NamedTuple):
 
         If it is that of a folder on the way to files, that takes something inside.
         """
-        inside = {rest for first, _, rest in (n.partition("/") for n in self.names) if first == name}
+        inside = {
+            rest for first, _, rest in (n.partition("/") for n in self.names) if first == name
+        }
         return "" in inside or not inside.isdisjoint(names_in(path, inside))
 
 
