@@ -12,7 +12,6 @@ import torch
 
 import lltm_jit
 from lltm_jit import functional, native
-from lltm_jit.cli import main
 from lltm_jit.jit.user.settings import SETTINGS
 
 SMALL = ["-b", "2", "-f", "3", "-s", "4"]
@@ -89,26 +88,6 @@ def test_check_grad_fails_on_a_wrong_gradient(told, monkeypatch):
 
     monkeypatch.setattr(functional, "lltm_cell", wrong)
     assert told("check-grad", "py", *SMALL, code=1).startswith("FAILED\nJacobian mismatch")
-
-
-def test_check_grad_wants_a_variant_or_the_table(capsys):
-    with pytest.raises(SystemExit):
-        main(["check-grad"])
-    assert "expected a variant (py, cpp or cuda) or --table" in capsys.readouterr().err
-
-
-@on_devices
-def test_check_grad_table_shows_that_float32_is_not_enough(told, monkeypatch, flags):
-    rows = [line.split() for line in told("check-grad", "--table", *flags).splitlines()]
-    assert rows == [
-        ["dtype", "eps", "lltm_jit.sigmoid", "torch.sigmoid"],
-        ["float32", "1e-03", "passes", "passes"],
-        ["float32", "1e-04", "fails", "fails"],
-        ["float64", "1e-04", "passes", "passes"],
-        ["float64", "1e-06", "passes", "passes"],
-    ]
-    monkeypatch.setattr(functional, "sigmoid", lambda x: torch.sigmoid(x) + 0.1 * x.detach())
-    told("check-grad", "--table", code=1)
 
 
 def test_info_shows_the_loaded_builds(told, builds):
