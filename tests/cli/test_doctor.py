@@ -4,14 +4,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from small_checkout import CHECKOUT, environment
+from small_checkout import CHECKOUT, environment, run_in
 from torch.torch_version import TorchVersion
 from torch.utils import cpp_extension
 
@@ -98,18 +97,15 @@ def test_misspelt_names_are_told_with_the_right_ones(finding, monkeypatch, told)
     assert {f"setting   {line}" for line in wrong} <= {*lines}
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "version", "text"),
-    [
+def test_the_driver_is_named(finding, monkeypatch):
+    for capabilities, version, text in (
         ([], "", "none, no working NVIDIA driver"),
         ([], "580.65.06", "none, driver 580.65.06"),
         ([(9, 0)], "580.65.06", "sm_90, driver 580.65.06"),
-    ],
-)
-def test_the_driver_is_named(finding, monkeypatch, capabilities, version, text):
-    monkeypatch.setattr(gpus, "compute_capabilities", lambda: capabilities)
-    monkeypatch.setattr(gpus, "driver_version", lambda: version)
-    assert finding("GPU")["text"].startswith(text)
+    ):
+        monkeypatch.setattr(gpus, "compute_capabilities", lambda found=capabilities: found)
+        monkeypatch.setattr(gpus, "driver_version", lambda found=version: found)
+        assert finding("GPU")["text"].startswith(text)
 
 
 def test_a_root_open_to_others(finding, empty_root):
@@ -141,19 +137,14 @@ def test_too_many_jobs_for_the_memory(finding, monkeypatch):
     assert found["cure"].startswith("set MAX_JOBS=")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["-m", "lltm_jit", "doctor", "--json"],
-        ["-m", "lltm_jit", "doctor"],
-        ["-c", "import lltm_jit"],
-    ],
-)
+DOCTOR = ["-m", "lltm_jit", "doctor"]
+
+
+@pytest.mark.parametrize("words", [DOCTOR, [*DOCTOR, "--json"], ["-c", "import lltm_jit"]])
 def test_a_torch_that_cannot_be_imported(words, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: no such file')\n")
-    paths = os.pathsep.join([str(tmp_path), environment(CHECKOUT)["PYTHONPATH"]])
-    variables = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, *words], env=variables, capture_output=True, text=True)
+    paths = environment(tmp_path, CHECKOUT)["PYTHONPATH"]
+    done = run_in(CHECKOUT, *words, PYTHONPATH=paths)
     assert done.returncode == 1
     text = "lltm_jit needs torch, which cannot be imported: libcudart.so.13: no such file"
     cure = f"run `{sys.executable} -m pip install --force-reinstall torch`"
@@ -259,8 +250,6 @@ def test_trial_of_nvcc(finding, monkeypatch, architecture, good):
 
 def test_nothing_is_said_of_a_numpy_that_is_not_there(tmp_path):
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('no numpy')\n")
-    path = os.pathsep.join([str(tmp_path), str(CHECKOUT)])
-    words = [sys.executable, "-m", "lltm_jit", "--version"]
-    variables = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(words, env=variables, capture_output=True, text=True)
+    paths = environment(tmp_path, CHECKOUT)["PYTHONPATH"]
+    done = run_in(CHECKOUT, "-m", "lltm_jit", "--version", PYTHONPATH=paths)
     assert (done.returncode, done.stderr) == (0, "")
