@@ -12,7 +12,6 @@ import pytest
 import torch
 from small_checkout import CHECKOUT, environment, run_in
 from torch.torch_version import TorchVersion
-from torch.utils import cpp_extension
 
 from lltm_jit.cli import doctor
 from lltm_jit.jit import detect
@@ -114,20 +113,6 @@ def test_a_root_open_to_others(finding, empty_root):
     found = finding("builds directory")
     assert found["status"] == "problem"
     assert "other users may write to" in found["text"]
-
-
-@pytest.mark.parametrize("variable", ["TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"])
-def test_a_lock_that_torch_left(finding, monkeypatch, tmp_path, variable):
-    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
-    monkeypatch.setenv(variable, str(tmp_path))
-    lock = Path(cpp_extension._get_build_directory("my_extension", verbose=False)) / "lock"
-    assert lock.is_relative_to(tmp_path)
-    lock.touch()
-    assert finding("locks")["status"] == "ok"  # a build may be running
-    os.utime(lock, (0, 0))
-    found = finding("locks")
-    assert found["status"] == "warning"
-    assert f"rm {lock}" in found["cure"]
 
 
 def test_too_many_jobs_for_the_memory(finding, monkeypatch):

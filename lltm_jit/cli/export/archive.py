@@ -10,12 +10,11 @@ examples:
 """
 
 import argparse
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
-from lltm_jit.jit import LltmJitError, Spec, ToolchainError
+from lltm_jit.jit import LltmJitError, Spec
 from lltm_jit.jit.compile.objects import Store
 from lltm_jit.jit.loading.engine import build, build_all
 from lltm_jit.jit.store import cache, lock
@@ -32,19 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     extensions = _extensions.chosen(args.names)
-    names = [extension.name for extension in extensions]
-    if args.output and len(names) > 1:
-        told = f"but got {len(names)}: {', '.join(names)}"
-        raise LltmJitError(f"expected one extension with --output, {told}")
-    archiver = shutil.which("ar")
-    if archiver is None:
-        raise ToolchainError("ar was not found; it comes with the C++ compiler's binutils")
+    if args.output and len(extensions) > 1:
+        told = f"{len(extensions)}: {', '.join(extension.name for extension in extensions)}"
+        raise LltmJitError(f"expected one extension with --output, but got {told}")
     build_all(extensions)
     for extension in extensions:
         output = args.output or Path(f"liblltm_jit_{extension.name}.a")
         output.write_bytes(b"")  # an error names it
         output.unlink()  # ar would add to what is there
-        count = _archive(extension, [archiver, "rcs", str(output.absolute())])
+        count = _archive(extension, ["ar", "rcs", str(output.absolute())])
         if not count:
             return 1  # ar has said why
         print(f"{output}: {many(count, 'object')}")
