@@ -137,8 +137,7 @@ def python() -> Finding:
     version = platform.python_version()
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not header.exists():
-        cure = cure_of("Python.h: No such file or directory")
-        return problem(f"{version}, but {header} is missing", cure)
+        return problem(f"{version}, but {header} is missing", cure_of(f"{header}: No such file"))
     return ok(f"{version}, headers in {header.parent}")
 
 

@@ -28,10 +28,7 @@ def run(args: argparse.Namespace) -> int:
         name, root = extension.name, extension.root
     with cache.at_root(root):
         log = _newest(name)
-    if args.path:
-        print(log)
-    else:
-        print(log.read_text("utf-8", errors="replace"), end="")
+    print(f"{log}\n" if args.path else log.read_text("utf-8", errors="replace"), end="")
     return 0
 
 

@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> int:
         written = create_standalone(Path.cwd(), args.name, KINDS[kind][0])
         print("written:", *written, sep="\n  ")
         print(f"It works as is; {args.name}/README.md describes its files.")
-        print("To build it and run its tests, which need pytest:", end="\n  ")
-        print(f"cd {args.name} && python -m pytest")
+        print(f"To build it and run its tests:\n  cd {args.name} && python -m pytest")
         return 0
     checkout = native.kernels_directory().parent
     if not (checkout / "pyproject.toml").exists():
@@ -87,8 +86,7 @@ def run(args: argparse.Namespace) -> int:
         (checkout / path).write_text(text, "utf-8")
     print("written:", *places, sep="\n  ")
     print(f"It computes what {KINDS[kind][0]} does, until you edit it. To build and test it:")
-    print(f"  {go}python -m pytest tests/ops -k {args.name}")
-    print("When it is ready, run `make format`.")
+    print(f"  {go}python -m pytest tests/ops -k {args.name}\nWhen it is ready, run `make format`.")
     return 0
 
 

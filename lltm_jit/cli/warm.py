@@ -1,7 +1,6 @@
 """``warm``: compile ahead of time what a recurrent layer needs on a GPU.
 
-An image or a job that has these kernels in its cache needs no compiler. The GPU may be another
-machine's.
+Where its kernels are in the cache, a job needs no compiler. The GPU may be another machine's.
 
 examples:
   python -m lltm_jit warm --layer LSTM --hidden 512 --batch 64 --dtype half

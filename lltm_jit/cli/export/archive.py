@@ -1,8 +1,7 @@
 """``archive``: make a static library of an extension's object files.
 
-One for each extension: sources of core/ are compiled for several families, to objects of the same
-name. A program may link several of the libraries, because the linker takes such an object from the
-first one only.
+There is one for each extension. Sources of core/ are compiled for several families; a program may
+link all of the libraries, because the linker takes an object from the first one that has it.
 
 examples:
   python -m lltm_jit archive basic                        liblltm_jit_basic.a, in this directory
@@ -53,13 +52,11 @@ def _archive(extension: Spec, command: list[str]) -> int:
     """
     with _extensions.requested(extension) as request:
         commands = _extensions.build_file(request).commands()
-        for anew in (False, True):
-            if anew:
-                build(extension, force=True)
-            with lock.held(request.place, Reporter().say):
-                cache.make_directory(request.work)
-                store = Store(request, commands, time.time_ns())
-                if anew or all(map(store.find, commands)):
-                    done = subprocess.run([*command, *commands], cwd=request.work)
-                    return len(commands) if done.returncode == 0 else 0
-    return 0
+        with lock.held(request.place, Reporter().say):
+            cache.make_directory(request.work)
+            store = Store(request, commands, time.time_ns())
+            found = all(map(store.find, commands))
+        if not found:
+            build(extension, force=True)
+        done = subprocess.run([*command, *commands], cwd=request.work)
+        return 0 if done.returncode else len(commands)

@@ -1,7 +1,5 @@
 """``flags``: print compilers and flags as Makefile variables.
 
-The output is a piece of a Makefile: `python -m lltm_jit flags > flags.mk`, then `include flags.mk`.
-
 examples:
   python -m lltm_jit flags > flags.mk          then `include flags.mk` in your Makefile
   python -m lltm_jit flags rnn --json          as lists of words, for programs

@@ -26,10 +26,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, object]) -> None:
-    """Add the flags for the sizes and the one for the device; the help tells these defaults.
-
-    What has no default has no flag.
-    """
+    """Add the flags for the sizes that have a default, and the one for the device."""
     sizes = parser.add_argument_group("sizes and device")
     flags = ("-b --batch-size", "-f --features", "-s --state-size")
     what = ("batch size", "input features", "hidden units")
