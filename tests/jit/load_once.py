@@ -2,7 +2,7 @@
 
     python load_once.py DIRECTORY [REPEATS]
 
-KILL=before rename / after rename in the environment ends it hard at that moment of publishing;
+KILL=before NAME / after NAME in the environment ends it hard when that file of a build is put there;
 TEXT is a source, in place of the directory's;
 ASK_AFTER=FILE waits for FILE before it asks for the build;
 WAIT=FILE makes FILE when all is loaded and stays until FILE.go is there.
@@ -30,14 +30,15 @@ from lltm_jit import jit  # noqa: E402
 
 
 def kill_while_publishing(moment):
+    when, name = moment.split()
     replace = os.replace
 
     def replace_and_die(source, target):
-        publishing = Path(source).name.startswith("tmp-") and Path(target).parent.name == "lltm_jit"
-        if publishing and moment == "before rename":
+        there = Path(target).name == name and Path(target).parents[1].name == "lltm_jit"
+        if there and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
-        if publishing:
+        if there:
             os.kill(os.getpid(), signal.SIGKILL)
 
     os.replace = replace_and_die

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from lltm_jit import jit
 from lltm_jit.jit import torch_api
+from lltm_jit.jit.request.spec import Spec, spec
 
 SOURCE = '#include "value.h"\nextern "C" int value() { return VALUE; }\n'
 PLAIN = 'extern "C" int value() { return VALUE; }\n'
@@ -51,10 +51,9 @@ def define(path: Path, number: int) -> None:
     path.write_text(texts.get(path.name, f"#define VALUE {number}\n"))
 
 
-def spec_of(real, flags):
+def spec_of(real, flags) -> Spec:
     source = real.sources / "source.cpp"
-    arguments = {"is_python_module": False, "extra_cflags": flags}
-    return torch_api.extension("value", source, **arguments).spec(jit.detect())
+    return spec("value", source, extra_cflags=flags, is_python_module=False)
 
 
 def assert_seen(bench, monkeypatch, way: Way) -> None:

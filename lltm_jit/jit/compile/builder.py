@@ -99,6 +99,8 @@ class _Build:
                 self._keep(store, made)
             raise
         self._keep(store, made)
+        for each in filter(None, reused.values()):  # what they were made from is to be the same yet
+            store.changed.update(each.inputs.changes(request.base, store.stamps))
         record = self._record(store, made)
         cache.publish(work, record)
         store.stamps.save(record.directory, record.inputs.files)
@@ -188,14 +190,15 @@ class _Build:
         if edited or now != request.content:
             raise SourceEdited(*sorted(edited))
         library = request.work / request.product
+        digest = files.digest(library)
         compiled = len(finished(request.work).keys() & {*request.objects})
         return Record(
-            key=request.build_key(inputs),
+            key=request.build_key(inputs, digest),
             spec=spec._asdict(),
             content=request.content,
             inputs=inputs,
             library=request.product,
-            digest=files.digest(library),
+            digest=digest,
             reason=", ".join(self._why),
             seconds=round(time.time() - self._began, 3),
             compiled=compiled,
@@ -223,11 +226,12 @@ class _Build:
     def _fail(self, status: int) -> None:
         """Raise the first error, and leave it for the processes that wait."""
         request = self._request
-        said = self._log.read_text("utf-8")
+        said = "".join(texts.read([str(self._log)]))  # empty if somebody removed the cache
         error = diagnostics.explain(said, request, self._log, status, self._jobs)
         blamed = diagnostics.blamed(said, request)
         if not any(os.stat(path).st_ctime >= self._began for path in blamed):  # edited meanwhile
-            lock.record_failure(request.place, error, blamed)
+            with suppress(CacheError):
+                lock.record_failure(request.place, error, blamed)
         raise error
 
     def _tell_plan(self, made: dict[str, Made]) -> None:
@@ -265,7 +269,8 @@ def _joined(parts: list[Inputs], request: Request) -> Inputs:
     read = {label: found[label] for label in found if label not in request.content["files"]}
     names = {name for part in parts for name in part.names}
     folders = dict.fromkeys(folder for part in parts for folder in part.folders)
-    have = {each: files.names_in(files.place(request.base, each), names) for each in folders}
+    first = files.first_parts(names)
+    have = {each: files.names_in(files.place(request.base, each), first) for each in folders}
     return Inputs(read, {folder: sorted(names) for folder, names in have.items()}, sorted(names))
 
 

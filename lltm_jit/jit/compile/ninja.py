@@ -133,9 +133,11 @@ def _cpp_extension() -> Any:
         return module
     logger = logging.getLogger("torch.utils.cpp_extension")
     level, by_nvml = logger.level, "PYTORCH_NVML_BASED_CUDA_CHECK"
-    asked = os.environ.get(by_nvml)
+    asked, searched = os.environ.get(by_nvml), sys.path
     logger.setLevel(logging.ERROR)  # it warns where there is no GPU
     os.environ[by_nvml] = "1"  # it asks for one, which otherwise would spoil a later fork
+    # The working directory may be gone, and setuptools fails where modules are searched in it.
+    sys.path = [folder for folder in searched if folder]
     try:
         os.getcwd()
     except OSError:  # it was removed, and setuptools would look there
@@ -143,6 +145,7 @@ def _cpp_extension() -> Any:
     try:
         from torch.utils import cpp_extension
     finally:
+        sys.path = searched
         logger.setLevel(level)
         if asked is None:
             del os.environ[by_nvml]

@@ -19,9 +19,8 @@ import torch
 from ..request import flags, texts
 from ..request.request import Request
 from ..store import cache, files, private
-from ..store.files import STALE, Inputs, digest_of
+from ..store.files import STALE, UNKNOWN, Inputs, digest_of
 from ..user.errors import BuildError
-from . import pch
 from .ninja import LINK_DEPENDENCIES
 
 NINJA_LOG = ".ninja_log"
@@ -116,14 +115,15 @@ class Store:
                 f"error: the compiler did not report which headers {name} includes, so edits of "
                 "these would go unnoticed; CXX must pass on -MMD and -MF"
             )
-        if self.header and pch.starts_with_it(request, source):
-            read += self.header  # which the compiler does not tell
+        # Whether it took the precompiled header, the compiler does not tell.
+        read += self.header
         given = [*request.cflags, *request.cuda_cflags]
+        known = len(self.changed)
         inputs = self.inputs([*read, *flags.named_files(given)])
         made = Made(files.digest(request.work / name), inputs, seconds)
-        if not self.changed.isdisjoint(inputs.files):
+        if not self.changed.isdisjoint(inputs.files) or len(self.changed) > known:
             return None
-        if STALE not in inputs.files.values():
+        if {STALE, UNKNOWN}.isdisjoint(inputs.files.values()):
             self._put(name, made)
         return made
 
@@ -165,6 +165,11 @@ class Store:
             assembled |= self._assembled(asked)
         names, there = files.looked_up(sorted(folders), paths, tails)
         there.pop(str(request.work), None)  # what is made in the folder itself is no input
+        for folder, have in there.items():  # a file that came in front of one that was read
+            beside = {os.path.join(folder, name) for name in have}
+            for path in beside.difference(paths, self._before):
+                if os.path.isfile(path) and self._is_new(_came(path)):
+                    self.changed.add(request.label(path))
         return Inputs(
             assembled | self._digests(paths),
             {request.label(folder): have for folder, have in there.items()},
@@ -175,11 +180,11 @@ class Store:
         """The files that an assembler includes; where the text does not tell, nothing is kept."""
         found = {}
         for name in asked.assembled:
-            places = (os.path.join(folder, name) for folder in ("/", *self._request.include_paths))
+            places = (os.path.join(folder, name) for folder in ("/", *self._request.searched))
             there = next(filter(os.path.isfile, places), "")
             told = self._digests([there]) if there else {f"{name}, for an assembler": STALE}
             found.update(told)
-        return found | ({"a file for an assembler": STALE} if asked.untold else {})
+        return found | ({"a file for an assembler": UNKNOWN} if asked.untold else {})
 
     def _digests(self, paths: Iterable[str]) -> dict[str, str]:
         """The digests of files that were read, by label. Notes which were edited meanwhile."""
@@ -191,19 +196,20 @@ class Store:
             if path in self._before:
                 changed = found[label] != self._before[path]
             else:
-                try:
-                    came = max(os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns)
-                except OSError:
-                    came = self._since
-                # A file system that counts whole seconds rounds them down.
-                since = self._since if came % _SECOND else self._since // _SECOND * _SECOND
-                changed = came >= since
+                came = _came(path)
+                changed = self._is_new(came)
                 if came > time.time_ns():  # by a clock that is ahead, so that nobody can tell
-                    found[label], changed = STALE, False
+                    found[label] = STALE
             if changed:
                 self.changed.add(label)
         given = {path: self._given[path] for path in paths if path in self._given}
         return found | {os.path.basename(path): digest for path, digest in given.items()}
+
+    def _is_new(self, came: int) -> bool:
+        """Whether a file came after the build began, which the clock of its file system tells."""
+        # One that counts whole seconds rounds them down.
+        since = self._since if came % _SECOND else self._since // _SECOND * _SECOND
+        return since <= came <= time.time_ns()
 
     def _asks(self, path: str) -> texts.Asks:
         told = ""
@@ -215,6 +221,14 @@ class Store:
     def save(self) -> None:
         """Keep the digests of files that this build has read, for the next one in this place."""
         self.stamps.save()
+
+
+def _came(path: str) -> int:
+    """When a file got its content, or a link its target; now, if it is gone."""
+    try:
+        return max(os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns)
+    except OSError:
+        return time.time_ns()
 
 
 def _upward(folders: Iterable[str], names: Iterable[str]) -> set[str]:

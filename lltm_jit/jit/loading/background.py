@@ -8,6 +8,7 @@ for itself.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _LOCK = "import"  # of the process that has a child; the other ranks of a job need none
 _NICE = 5
+_PATIENCE = 2.0  # seconds that a program which ends waits for its child
 # Not `-m`, which would import from the current directory first. From its first moment on it ends
 # when its standard input does, by Ctrl-C, which keeps what is compiled by then.
 _CODE = f"""import json, os, signal, sys, threading
@@ -116,6 +118,14 @@ def _end() -> None:
         _held = None
 
 
+def _end_well() -> None:
+    """Collect the child: who inherited it, as process 1 of a container, might not."""
+    _end()
+    for child in _ending:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_PATIENCE)
+
+
 def _forget() -> None:
     """A forked child keeps nobody's child alive."""
     global _child, _held, _turn
@@ -128,3 +138,4 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+atexit.register(_end_well)

@@ -25,6 +25,7 @@ from . import importing
 # Flags that users do not choose: those that the engine or a machine adds, and include paths.
 _GIVEN = (
     r"-(?:DWITH_CUDA|DCPU_CAPABILITY|m(?:avx|fma|f16c)|fopenmp|fno-gnu-unique|-param|I|U__CUDA_NO)"
+    r"|-fno-canonical-system-headers"
 )
 _GIVEN += r"|-fdiagnostics|-(?:isystem|iquote|idirafter|Xcompiler|O3$)"
 _KINDS = r"-(?:g|G|lineinfo|fsanitize=.*)$"

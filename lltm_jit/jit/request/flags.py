@@ -36,6 +36,9 @@ _HALF_OPERATORS = (
 _NO_UNIQUE = "-fno-gnu-unique"
 # Below a GiB, g++'s own garbage collector takes an eighth of the time, and frees little.
 _HEAP = "--param=ggc-min-heapsize=1048576"
+# g++ reports a header of a system folder by its real path where that is shorter, and so hides a link
+# that may lead elsewhere next time.
+_AS_SEARCHED = "-fno-canonical-system-headers"
 _OF_HOST_COMPILER = ("CC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _NAMED = re.compile(r"(?<![^@=])/.*")  # a path in a word: all of it, or behind `@` or `=`
 _PASSED_ON = r"^-W[lap],|^-X(?:linker|compiler|assembler|preprocessor)$"
@@ -93,7 +96,7 @@ def _common_cflags(toolchain: Toolchain, level: str) -> tuple[str, ...]:
     if sanitizers := settings.text("LLTM_JIT_SANITIZE"):
         flags += [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g"]
     if toolchain.cxx_family == "gcc":
-        flags += [_NO_UNIQUE, _HEAP]
+        flags += [_NO_UNIQUE, _HEAP, _AS_SEARCHED]
     return (*flags, "-fdiagnostics-color=never") if toolchain.cxx_family else tuple(flags)
 
 

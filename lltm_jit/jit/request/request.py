@@ -24,7 +24,9 @@ from ..user.errors import BuildError, SourceMissing, ToolchainError
 from . import flags
 from .spec import SOURCE_SUFFIXES, Spec, find_sources
 
-_NAME = r"[\w.+-]+"
+# A flag that names a folder for headers or libraries.
+_FOLDER = r"(?:-I|-L|-isystem|-iquote|-idirafter|--?library-path|--include-directory)"
+_NAME = r"[\w.+][\w.+-]*"  # one that starts with a dash would be a flag
 # The entries of a request's content that another machine may differ in, though a build of it fits.
 TOOLS = {
     *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
@@ -85,12 +87,15 @@ class Request:
 
     @cached_property
     def place(self) -> str:
-        """The folder in which it is compiled. Equal names with other texts have folders of their
-        own, so that they can be built at the same time.
+        """The folder in which it is compiled.
+
+        Equal names with other texts have folders of their own, so that they can be built at the
+        same time. Equal builds of our own sources in several checkouts have one, and wait.
         """
         told = {name: value for name, value in self.content.items() if name != "files"}
         texts = [text for _, text in self.spec.texts]
-        return digest_of([told, self.sources, self.include_paths, texts])
+        paths = [] if self.spec.ours else [self.sources, self.include_paths]
+        return digest_of([told, paths, texts])
 
     @cached_property
     def work(self) -> Path:
@@ -134,8 +139,11 @@ class Request:
     @cached_property
     def searched(self) -> list[str]:
         """The folders that the user names for headers and libraries."""
-        words = flags.words((*self.spec.cflags, *self.spec.cuda_cflags, *self.spec.ldflags))
-        given = re.findall(r"(?m)^-(?:I|L|isystem|iquote|idirafter)\n?(/.*)", "\n".join(words))
+        told = (*self.spec.cflags, *self.spec.cuda_cflags, *self.spec.ldflags)
+        words = "\n".join([*flags.words(told), *flags.parts(told)])
+        given = re.findall(rf"(?m)^{_FOLDER}[\n=]?(/.*)", words)
+        linked = os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
+        given += [folder for folder in linked if folder[:1] == "/"]
         return [*dict.fromkeys([*self.include_paths, *given])]
 
     @cached_property
@@ -221,9 +229,12 @@ class Request:
         name, whole = digest_of(self.content["name"]), digest_of(self.content)
         return name[: cache.NAME] + whole[: cache.REQUEST - cache.NAME]
 
-    def build_key(self, inputs: files.Inputs) -> str:
-        """The key of a build that was made from these files."""
-        told = digest_of([inputs.files, inputs.folders])
+    def build_key(self, inputs: files.Inputs, library: str) -> str:
+        """The key of a build that was made from these files; one whose files are not all known is
+        told by its library's digest.
+        """
+        known = files.UNKNOWN not in inputs.files.values()
+        told = digest_of([inputs.files, inputs.folders, "" if known else library])
         return self.key + told[: cache.FILES - cache.REQUEST]
 
 
@@ -294,6 +305,8 @@ def reasons(request: Request) -> list[str]:
 def _change_of(old: Record, base: str, change: str) -> str:
     if change not in old.inputs.files:
         return change
+    if old.inputs.files[change] == files.UNKNOWN:
+        return f"{change} may have changed"
     return f"{change} {'changed' if os.path.exists(files.place(base, change)) else 'removed'}"
 
 

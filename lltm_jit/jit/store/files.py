@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ..user import settings
 
 STALE = ""  # in place of a digest: no file has it
+UNKNOWN = "?"  # the same for a file that nobody names, so that it always counts as changed
 _SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # two changes this far apart have different times
 _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
@@ -184,7 +185,8 @@ class Inputs(NamedTuple):
     """What a build or an object was made from, ready for JSON.
 
     ``files`` are digests by label: a path relative to the base of the sources, or an absolute one.
-    ``folders`` are the user's folders, each with those of ``names`` that it has.
+    ``folders`` are the user's folders, each with what it has of the first parts of ``names``. These
+    are the names under which a tool may have looked for a file, as far as their second part.
     """
 
     files: dict[str, str] = {}  # noqa: RUF012 - nobody changes a default
@@ -198,7 +200,7 @@ class Inputs(NamedTuple):
         for label in self.files.keys() - now.keys():
             now[label] = text_digest(place(base, label))
         found = [label for label, then in self.files.items() if now[label] != then]
-        names = set(self.names)
+        names = first_parts(self.names)
         for label, had in self.folders.items():
             folder = place(base, label)
             for name in sorted(names_in(folder, names).symmetric_difference(had)):
@@ -211,14 +213,10 @@ class Inputs(NamedTuple):
 
         If it is that of a folder on the way to files, that takes something inside.
         """
-        inside = set()
-        for label in self.files:
-            parts = label.split("/")
-            if name in parts[:-1]:
-                inside.add(parts[parts.index(name) + 1])
-            if parts[-1] == name:
-                return True
-        return not inside or not inside.isdisjoint(names_in(path, inside))
+        inside = {
+            rest for first, _, rest in (n.partition("/") for n in self.names) if first == name
+        }
+        return "" in inside or not inside.isdisjoint(names_in(path, inside))
 
 
 def place(base: str, label: str) -> str:
@@ -240,6 +238,11 @@ def text_digest(path: str) -> str:
         return STALE
 
 
+def first_parts(names: Iterable[str]) -> set[str]:
+    """What stands before the first slash in each of these names."""
+    return {name.partition("/")[0] for name in names}
+
+
 def names_in(folder: str, names: Collection[str]) -> set[str]:
     """Which of the names a folder has; none if there is no folder."""
     try:
@@ -251,7 +254,8 @@ def names_in(folder: str, names: Collection[str]) -> set[str]:
 def looked_up(
     folders: Iterable[str], paths: Iterable[str], tails: Iterable[str] = ()
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """The names under which tools may have looked for files, and those that the folders have.
+    """The names under which tools may have looked for files, as far as their second part, and
+    the first parts that the folders have.
 
     A tool does not tell by which name it found a path, so each end of the path counts; ``tails``
     are whole names. Where a folder has the first part of a name, the rest is looked for inside.
@@ -278,7 +282,10 @@ def looked_up(
                 inside.setdefault(first, set()).add(more)
             if inside and os.path.isdir(f"{folder}/{name}"):
                 waiting.append((f"{folder}/{name}", inside))
-    return sorted(ends), {folder: sorted(names_in(folder, ends)) for folder in found}
+    names = {
+        f"{first}/{rest.partition('/')[0]}".rstrip("/") for first in ends for rest in ends[first]
+    }
+    return sorted(names), {folder: sorted(names_in(folder, ends)) for folder in found}
 
 
 def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from engine_bench import finish, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit.compile import jobs
-from lltm_jit.jit.loading import parallel
-from lltm_jit.jit.machine.tools import find_ninja
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.user import cancel
 
 
 @pytest.fixture
@@ -38,14 +38,10 @@ def at_a_time(gates: list[Path], expected: int) -> int:
     return count
 
 
-@pytest.mark.parametrize(
-    ("limit", "folder", "expected"),
-    [("2", "tmp", 2), ("2", "a blank", 2), ("0", "tmp", 5), ("0", "a blank", 5)],
-)
-def test_a_build_keeps_to_max_jobs(bench, gates, tmp_path, limit, folder, expected):
+@pytest.mark.parametrize(("limit", "expected"), [("2", 2), ("0", 5)])
+def test_a_build_keeps_to_max_jobs(bench, gates, limit, expected):
     """A limit of 0 is none, as it is for torch."""
-    (tmp_path / folder).mkdir()
-    process = bench.start(MAX_JOBS=limit, TMPDIR=str(tmp_path / folder))
+    process = bench.start(MAX_JOBS=limit)
     assert at_a_time(gates, expected) == expected
     assert finish(process)["compiled"] == 5
 
@@ -59,43 +55,50 @@ def test_what_reads_most_is_compiled_first(bench, monkeypatch):
     assert counts == [f"compile {name}.cpp" for name in ("zero", "one", "two")] + ["link"]
 
 
-@pytest.mark.parametrize("without", ["", "a jobserver", "/proc", "a right to look into it"])
-def test_builds_share_a_pool_of_compilers(bench, tmp_path, without, monkeypatch):
+def test_builds_share_a_pool_of_compilers(bench, tmp_path, monkeypatch):
     """With one compiler at a time, all files of two builds wait for it."""
     monkeypatch.setenv("MAX_JOBS", "1")
-    if without == "a jobserver":
-        use_older_ninja(tmp_path, monkeypatch)
-    elif without == "/proc":
-        monkeypatch.setattr(jobs, "_takes_part", jobs._takes_part.__wrapped__)
-        monkeypatch.setattr(jobs, "_OPEN_FILES", f"{tmp_path}/{{}}/fd")
-    elif without:  # as of a process that gave up root's rights: it alone can open what it has open
-        monkeypatch.setattr(jobs, "_takes_part", jobs._takes_part.__wrapped__)
-        monkeypatch.setattr(jobs, "_OPEN_FILES", "/proc/self/fd")
     specs, gates = [], []
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         for file in (f"{name}_1", f"{name}_2"):
             gates.append(tmp_path / f"{file}.gate")
             (tmp_path / name / f"{file}.cpp").write_text(f"//! wait {gates[-1]}\n")
-        specs.append(jit.BuildSpec.from_directory("_C", tmp_path / name, jit.detect()))
+        specs.append(jit.Spec("_C", (str(tmp_path / name),)))
     builds = []
-    loading = threading.Thread(target=lambda: builds.extend(parallel.load_all(specs, jit.detect())))
+    loading = threading.Thread(target=lambda: builds.extend(engine.load_all(specs)))
     loading.start()
     assert at_a_time(gates, 1) == 1
     loading.join()
     assert [build.info.compiled for build in builds] == [2, 2]
 
 
-def use_older_ninja(directory: Path, monkeypatch) -> None:
-    """One that knows no jobserver, and no wheel of ninja's."""
-    folder = directory / "ninja"
-    folder.mkdir()
-    script = folder / "ninja"
-    real = find_ninja()
-    script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 1.11.1 && exit\nexec {real} "$@"\n')
-    script.chmod(0o755)
-    monkeypatch.setattr("ninja.BIN_DIR", str(folder))
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+def test_a_share_of_the_pool():
+    """Each build gets what it wants of what is free, and one that finds nothing free waits."""
+    shares = []
+
+    def take_two() -> None:
+        with jobs.compilers(4, 2) as share:
+            shares.append(share)
+
+    with jobs.compilers(4, 9) as first:
+        assert first == 4
+        assert not jobs.is_shared()
+        unwanted = threading.Event()
+        unwanted.set()
+        with cancel.cancelled_by(unwanted), pytest.raises(cancel.Cancelled):
+            jobs.compilers(4, 1).__enter__()
+    with jobs.compilers(4, 1) as first, jobs.compilers(4, 9) as second:
+        assert (first, second, jobs.is_shared()) == (1, 3, True)
+        waiting = threading.Thread(target=take_two)
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        if not (child := os.fork()):  # which has neither the builds nor what they took
+            os._exit(jobs._pool.taken + jobs._pool.builds)
+        assert os.waitpid(child, 0)[1] == 0
+    waiting.join(60)
+    assert shares == [2]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from engine_bench import tiers
 from real_files import INCBIN, ONE, PLAIN, SOURCE, Way, assert_seen, define, spec_of, value
 
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.request import unreported
+from lltm_jit.jit.request import texts
 
 ASKS = """
 #if __has_include("value.h")
@@ -95,9 +95,7 @@ def test_what_nobody_tells_is_built_again(real, source, what):
     for number in (1, 2, 2, 1):
         define(real.sources / "far" / "value.h", number)
         assert value(real, extra_cflags=flags) == number
-    again = engine.load(spec_of(real, flags)).info
-    assert not again.cached
-    assert again.reason == f"what no compiler reports ({what}) may have changed"
+    assert not engine.load(spec_of(real, flags)).info.cached
 
 
 def test_a_file_for_the_assembler_in_a_part_that_is_not_compiled(real):
@@ -119,5 +117,5 @@ def test_a_new_file_that_nobody_looks_for_builds_nothing(real):
 
 
 def test_what_looks_like_a_comment_in_a_path_is_none():
-    asked = unreported.of(rb'asm(".incbin \"/a//data\"");  // .incbin "/b"')
-    assert (asked.files, asked.unknown) == ({"/a//data"}, set())
+    asked = texts.asks('asm(".incbin \\"/a//data\\"");  // .incbin "/b"')
+    assert (asked.assembled, asked.untold) == ({"/a//data"}, False)

@@ -42,7 +42,7 @@ TOLD_BY_FLAGS = {name: link for name, link in LINKS.items() if name != "a linker
 )
 def test_a_changed_file_that_an_old_linker_reads(real, monkeypatch, link):
     """Which does not tell, so that the flags have to."""
-    monkeypatch.setattr("lltm_jit.jit.compile.files_read.linker_flags", lambda *_: ())
+    monkeypatch.setattr("lltm_jit.jit.compile.ninja.TELL_LINK", "")
     assert_linked(real, monkeypatch, *link)
 
 

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import time
 
 import pytest
 from engine_bench import tiers
-from real_files import INCBIN, ONE, PLAIN, SOURCE, Way, assert_seen, define, spec_of, value
+from real_files import INCBIN, PLAIN, SOURCE, Way, assert_seen, define, value, value_of
 
-from lltm_jit import jit
-from lltm_jit.jit.compile import files_read
-from lltm_jit.jit.request.fingerprint import Request
-from lltm_jit.jit.store import cache, checked_json, manifest
+from lltm_jit.jit import BuildError, torch_api
+from lltm_jit.jit.request import flags
 
-DEPFILES = (
-    "-MD -MF a.o.d",
-    "-MMD -MF a.o.d",
-    "--generate-dependencies-with-compile --dependency-output a.o.d",
-    "--generate-nonsystem-dependencies-with-compile --dependency-output a.o.d",
-)
+NO_STACK = '.section .note.GNU-stack,"",@progbits\n'
 WAYS = {
     "beside the source": Way(edited="value.h", quick=True),
     "an include path": Way(include_paths=("{}/far",), quick=True),
@@ -75,23 +65,21 @@ def test_a_changed_file_gives_another_build(real, monkeypatch, way):
     assert_seen(real, monkeypatch, way)
 
 
-OUTSIDE = {name: WAYS[name] for name in ("-I", "-isystem", "CPATH", "a macro", "include_next")}
-
-
-@pytest.mark.parametrize("way", tiers(OUTSIDE, ("-isystem", "include_next")))
-def test_a_changed_file_that_is_not_the_users_own(real, monkeypatch, way):
-    """As those below /usr/local/include and CUDA_HOME, which are compared by stamp first."""
-    monkeypatch.setattr(manifest, "_OUTSIDE", (f"{real.sources}/far/", f"{real.sources}/near/"))
-    assert_seen(real, monkeypatch, way)
-
-
-def test_a_header_below_the_cuda_toolkit(real, monkeypatch):
-    toolkit = real.write_nvcc()
-    monkeypatch.setenv("CUDA_HOME", str(toolkit))
+@pytest.mark.parametrize("how", ["-I", "-isystem", "CPATH"])
+def test_a_changed_file_of_a_library(real, monkeypatch, how):
+    """Whose folder nobody searches for names, and whose files are compared by stamp first."""
+    library = real.directory / "library"
+    monkeypatch.setattr(flags, "library_folders", lambda: (f"{library}/",))
+    if how == "CPATH":
+        monkeypatch.setenv(how, str(library))
+    given = [f"{how}{library}"] * (how != "CPATH")
     real.write("source.cpp", SOURCE)
-    for number in (1, 2):
-        define(toolkit / "include" / "value.h", number)
-        assert value(real, extra_include_paths=[toolkit / "include"]) == number
+    for number in (1, 2, 1):
+        define(library / "value.h", number)
+        assert value(real, extra_cflags=given) == number
+    os.utime(library / "value.h")  # the same content with another stamp
+    assert value(real, extra_cflags=given) == 1
+    assert len(list(real.builds.glob("*/ok.json"))) == 2
 
 
 @pytest.mark.parametrize("edited", ["header", "script"])
@@ -113,7 +101,7 @@ def test_a_compiler_that_does_not_tell_what_it_reads(real, monkeypatch):
     script.chmod(0o755)
     monkeypatch.setenv("CXX", str(script))
     real.write("source.cpp", PLAIN.replace("VALUE", "1"))
-    with pytest.raises(jit.BuildError, match=r"not report which headers .* CXX must pass on -MMD"):
+    with pytest.raises(BuildError, match=r"not report which headers .* CXX must pass on -MMD"):
         value(real)
     monkeypatch.delenv("CXX")
     assert value(real) == 1
@@ -130,56 +118,20 @@ def test_a_system_directory_that_is_a_link(real):
         assert value(real, extra_cflags=[f"-isystem{link}"]) == number
 
 
-def test_a_touched_header_builds_nothing(real, monkeypatch):
-    monkeypatch.setattr(manifest, "_OUTSIDE", (f"{real.sources}/far/",))
-    header = real.write("far/value.h", ONE[1])
-    real.write("source.cpp", SOURCE)
-    future = time.time() + 1000
-    for _ in range(2):
-        assert value(real, extra_cflags=[f"-I{real.sources}/far"]) == 1
-        os.utime(header, (future, future))
-    assert len(list(real.builds.glob("*/ok.json"))) == 1
+def test_a_plain_source_of_the_assembler(real):
+    """For which g++ writes no depfile, as there is nothing to include by `#`."""
+    for number in (1, 2):
+        text = f".globl value\nvalue:\nmov ${number}, %eax\nret\n{NO_STACK}"
+        source = real.write("source.s", text)
+        assert value_of(torch_api.load("value", source, is_python_module=False)) == number
 
 
-def test_another_machine_that_shares_the_cache_reads_system_headers_once(real, monkeypatch):
-    """There they have other stamps, and the same content."""
-    library = real.directory / "library"
-    monkeypatch.setattr(manifest, "_OUTSIDE", (f"{library}/",))
-    header = library / "value.h"
-    define(header, 1)
-    real.write("source.cpp", SOURCE)
-    flags = [f"-I{library}"]
-    value(real, extra_cflags=flags)
-    (record,) = cache.records()
-    request = Request.of(spec_of(real, flags), jit.detect())
-    read = []
-    digest = manifest.digest_if_any
-    monkeypatch.setattr(manifest, "digest_if_any", lambda path: read.append(path) or digest(path))
-
-    def reads() -> int:
-        read.clear()
-        stamps = manifest.Stamps(record.directory)
-        assert request.is_of(record.fingerprint, record.manifest, record.places, stamps)
-        stamps.save()
-        return read.count(str(header))
-
-    for number in range(1, 12):  # machines
-        shutil.copyfile(header, library / "other")
-        os.replace(library / "other", header)
-        os.utime(header, (number, number))
-        time.sleep(0.06)  # a stamp that a change right now could leave the same is not believed
-        assert [reads(), reads()] == [1, 0]
-    known = checked_json.read(record.directory / "stamps.json")
-    assert 2 <= len(known[str(header)]) <= manifest._MACHINES
-    define(header, 2)
-    assert value(real, extra_cflags=flags) == 2
-    (record.directory / "stamps.json").write_text("damaged")
-    define(header, 1)
-    assert reads() == 1
-    shutil.rmtree(record.directory)
-    assert reads() == 1
-
-
-@pytest.mark.parametrize("flags", DEPFILES)
-def test_who_is_asked_for_the_search_writes_no_depfile(flags):
-    assert re.sub(files_read._DEPFILE, "", f"nvcc {flags} -DNAME -c a.cu") == "nvcc -DNAME -c a.cu"
+@pytest.mark.parametrize("place", ["", "-I"])
+def test_what_an_assemblers_source_includes(real, place):
+    name = "value.inc" if place else real.sources / "far" / "value.inc"
+    text = f'.globl value\nvalue:\n.include "{name}"\nret\n{NO_STACK}'
+    source = real.write("source.S", text)
+    given = {"is_python_module": False, "extra_cflags": [f"-I{real.sources}/far"] if place else []}
+    for number in (1, 2, 1):
+        real.write("far/value.inc", f"mov ${number}, %eax\n")
+        assert value_of(torch_api.load("value", source, **given)) == number
