@@ -16,7 +16,6 @@ from engine_bench import text_of
 from lltm_jit import jit
 from lltm_jit.cli import main
 from lltm_jit.jit import torch_api
-from lltm_jit.jit.compile import process
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.store import cache
 
