@@ -12,6 +12,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 ARGS ?=
+TESTS ?=
 # Test files at a time. More would only wait for each other's compilers.
 WORKERS ?= 2
 # The versions of torch that `make matrix` tries, and on what: real builds, operators, reload, compile.
@@ -58,7 +59,7 @@ endif
 test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/.test
 	@$(BUILD) >/dev/null
-	$(PYTEST) $(QUICK) $(ARGS)
+	$(PYTEST) $(QUICK) $(TESTS) $(ARGS)
 
 test-all: $(VENV)/.test-all
 	@$(BUILD) >/dev/null
@@ -68,7 +69,7 @@ test-all: $(VENV)/.test-all
 CUDA = $(MAKE) --no-print-directory VENV=.matrix/cuda TORCH='$(subst ==,===,$(TORCH))' FAMILIES='basic rnn'
 test-cuda: setup-cuda
 	.matrix/cuda/bin/python -c 'import torch; assert torch.version.cuda, "a build without CUDA"'
-	$(CUDA) test ARGS='tests/jit tests/ops/loading $(ARGS)'
+	$(CUDA) test TESTS='tests/jit tests/ops/loading'
 
 setup-cuda:
 	$(CUDA) .matrix/cuda/.test

@@ -67,13 +67,14 @@ for name in names:
     with Path(kernels, name).open("a") as file:
         file.write("\\n// edited\\n")
     began = time.perf_counter()
-    builds = {build.info.name: build.info for build in lltm_jit.reload().builds}
+    builds = {build.info.name: build for build in lltm_jit.reload().builds}
     for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
         x = torch.ones(8, device=device)
         lltm_jit.my_op(x, x).tolist()
     seconds[name] = time.perf_counter() - began
 print(json.dumps(seconds))
-print(builds["basic"].directory)
+print(builds["basic"].info.directory)
+print(builds["basic"].request.work)
 """
 
 _IMPORT = """
@@ -115,7 +116,7 @@ def measure_in(
         theirs, sources = torch_seconds(folder, opponent, defines, tools)
     say("this engine")
     output = python(folder, _OURS, str(folder), str(kernels), *edits).splitlines()
-    ours, directory = json.loads(output[-2]), Path(output[-1])
+    ours, directory, work = json.loads(output[-3]), Path(output[-2]), Path(output[-1])
     busy = others.many()
     cold = [("torch, cold", theirs["cold"], 0.5)] if theirs else []
     yield rows("cold build of the package", ours["cold"], cold, busy)
@@ -125,7 +126,7 @@ def measure_in(
     ]
     yield rows(f"edit of {edited_cpp}", ours[edited_cpp], of_cpp, busy)
     if tools.cuda:
-        alone = alone_seconds(directory, kernels / edited_cuda)
+        alone = alone_seconds(directory, work)
         of_cuda = [("2 s, for a small op", 2.0, 1.0), ("nvcc and link alone", alone, 1.3)]
         of_cuda += [
             (f"torch, {source.name}", theirs[str(source)], 1 / 20)
@@ -177,18 +178,14 @@ def torch_seconds(
     return json.loads(python(folder, _TORCH, json.dumps(request)).splitlines()[-1]), sources
 
 
-def alone_seconds(directory: Path, source: Path) -> float:
-    """nvcc for one file, and the link, as the build file has them, and nothing around them."""
-    commands = subprocess.run(
-        [find_ninja(), "-t", "commands"], cwd=directory, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    needed = [
-        command for command in commands if f" {source} " in command or command == commands[-1]
-    ]
-    copy = directory.with_name("alone")
-    shutil.copytree(directory, copy)
+def alone_seconds(directory: Path, work: Path) -> float:
+    """The commands of the last build of one edited file, with nothing around them."""
+    words = [str(find_ninja()), "-t", "commands"]
+    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, check=True)
+    copy = work.with_name("alone")
+    shutil.copytree(work, copy)
     began = time.perf_counter()
-    for command in needed:
+    for command in done.stdout.splitlines():
         subprocess.run(command, shell=True, cwd=copy, check=True, capture_output=True)
     return time.perf_counter() - began
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from lltm_jit.jit import LltmJitError
+from lltm_jit.jit.store.retention import HEADER_RECORD
 
 from .builds import python, say
 from .shared.busy import Others
@@ -148,7 +149,7 @@ def take(place: Path, side: str, kind: str, value: int) -> tuple[float, float]:
 def wait_for_header(place: Path) -> None:
     """Until the precompiled header that a build has begun is whole, or its maker has given up."""
     headers, until = place / "extensions" / "lltm_jit" / "pch", time.monotonic() + _PATIENCE
-    while list(headers.glob("tmp-*")):
+    while not all((header / HEADER_RECORD).exists() for header in headers.glob("*")):
         if time.monotonic() > until:
             raise LltmJitError(f"no precompiled header within {_PATIENCE} s")
         time.sleep(0.2)

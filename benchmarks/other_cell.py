@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from lltm_jit.jit import BuildSpec, LltmJitError, detect
+from lltm_jit.jit import LltmJitError, Spec, detect
 from lltm_jit.jit.loading import engine
 
 Cell = Callable[..., tuple[Tensor, Tensor]]  # a function of the operands
@@ -26,11 +26,11 @@ def build(directory: Path, defines: list[str], device: torch.device) -> Cell:
     """
     if not directory.is_dir():
         raise LltmJitError(f"expected --against to be a directory, but got {directory}")
-    tools = detect()
-    spec = BuildSpec.from_directory("opponent", directory, tools)
     macros = tuple(f"-D{define}" for define in defines)
-    spec = spec._replace(cflags=(*spec.cflags, *macros))
-    return wrap(engine.load(spec, tools).module, device)
+    with_cuda = None if detect().cuda else False
+    place = (str(directory.absolute()),)
+    spec = Spec("opponent", place, cflags=macros, with_cuda=with_cuda, ours=True)
+    return wrap(engine.load(spec).module, device)
 
 
 def wrap(module: ModuleType, device: torch.device) -> Cell:

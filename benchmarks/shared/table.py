@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from lltm_jit.jit import LltmJitError
-from lltm_jit.jit.loading.build_result import in_columns
+from lltm_jit.jit.loading.build import in_columns
 
 from .times import GRAPH, Times, constant
 

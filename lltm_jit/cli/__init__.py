@@ -1,11 +1,9 @@
 """The commands of ``python -m lltm_jit``: one module each, related ones in a folder.
 
-A command's module has ``EXAMPLES``, ``add_arguments(parser)`` and ``run(args) -> int``, the exit
-code. Only the module of the command that was asked for is imported: a command that needs no build
-starts none.
+A command's module has a docstring, which is its help, ``add_arguments(parser)``, and
+``run(args) -> int``, the exit code. Only the module of the command that was asked for is imported:
+a command that needs no build starts none.
 """
-
-from __future__ import annotations
 
 import argparse
 import difflib
@@ -24,49 +22,22 @@ from typing import Any, NoReturn
 from lltm_jit import __version__, _start
 from lltm_jit.jit.user.errors import LltmJitError
 
-COMMANDS = {
-    "doctor": "check whether this machine can build, and say what to fix",
-    "info": "show versions, and where and why each extension was built",
-    "build": "compile extensions, also for a debugger or a profiler",
-    "warm": "compile ahead of time what a recurrent layer needs on a GPU",
-    "watch": "rebuild on every save, and run a command after each build",
-    "new": "write a working operator, recurrent cell or project",
-    "log": "show what the compilers printed in the last build",
-    "cache": "list builds, explain why one is needed, remove old ones",
-    "timings": "show how long each file took to compile",
-    "flags": "print compilers and flags as Makefile variables",
-    "compile-commands": "write compile_commands.json, for clangd",
-    "archive": "make a static library of an extension's object files",
-    "check": "compare the LLTM cell's implementations with plain PyTorch",
-    "check-grad": "compare gradients with finite differences, in float64",
-    "benchmark": "time the LLTM cell, as the PyTorch tutorial does",
-}
-# Earlier names, and those of the PyTorch tutorial's scripts.
-ALIASES = {
-    "grad_check": "check-grad",
-    "grad-check": "check-grad",
-    "check_grad": "check-grad",
-    "compile_commands": "compile-commands",
-}
-# The folders of commands whose modules are not in this one.
-FOLDERS = {
-    **dict.fromkeys(("archive", "compile-commands", "flags"), "export."),
-    **dict.fromkeys(("benchmark", "check", "check-grad"), "lltm."),
-}
+# By name, where its module is.
+COMMANDS = dict.fromkeys(("doctor", "info", "build", "warm", "watch", "new", "log", "cache"), "")
+COMMANDS |= {"timings": ""} | dict.fromkeys(("flags", "compile-commands", "archive"), "export.")
+COMMANDS |= dict.fromkeys(("check", "check-grad", "benchmark"), "lltm.")
 SHELLS = ("bash", "zsh", "tcsh")
 SCRIPT = "lltm-jit"
 PROGRAM = SCRIPT if _start.as_script else "python -m lltm_jit"
 
 _EXAMPLES = """\
 examples:
-  {prog} build -h                  show a command's options, with examples
-  {prog} doctor                    do I have everything a build needs?
-  {prog} new blend --standalone    write a project with a kernel of your own
-  {prog} watch kernels/ -- pytest  rebuild and test on every save
+  python -m lltm_jit build -h                  show a command's options, with examples
+  python -m lltm_jit doctor                    do I have everything a build needs?
+  python -m lltm_jit new blend --standalone    write a project with a kernel of your own
+  python -m lltm_jit watch kernels/ -- pytest  rebuild and test on every save
 
-`lltm-jit` is short for `python -m lltm_jit`. To enable Tab completion for it, run
-  python -m pip install shtab
-and one of these, then open a new shell:
+`lltm-jit` is short for `python -m lltm_jit`. For Tab completion, `python -m pip install shtab`, and
   lltm-jit --completion bash > ~/.lltm-jit.bash    if ~/.bashrc has `source ~/.lltm-jit.bash`
   lltm-jit --completion tcsh > ~/.lltm-jit.tcsh    if ~/.tcshrc has `source ~/.lltm-jit.tcsh`
   lltm-jit --completion zsh > FOLDER/_lltm-jit     if FOLDER is one of $fpath"""
@@ -76,37 +47,47 @@ class Parser(argparse.ArgumentParser):
     """Shows help with its lines as they are written, and tells where to find it."""
 
     def __init__(self, prog: str, description: str = "", epilog: str = "", **others: Any) -> None:
-        others["epilog"] = epilog.format(prog=PROGRAM)
-        others["formatter_class"] = partial(
-            argparse.RawDescriptionHelpFormatter, max_help_position=30
-        )
+        formatter = argparse.RawDescriptionHelpFormatter
+        others["formatter_class"] = partial(formatter, max_help_position=30)
         # Python makes those of subcommands, from 3.14 on with more arguments.
-        super().__init__(prog, description=description, **others)
+        super().__init__(prog, description=description, epilog=epilog, **others)
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(2, f"error: {message}\n  -> `{self.prog} -h` lists the options\n")
 
 
+class _Whole(Parser):
+    """The parser of the words before a command; its help lists the commands."""
+
+    def __init__(self) -> None:
+        super().__init__(PROGRAM, epilog=_EXAMPLES)
+        self.usage = f"{PROGRAM} [-h] [--version] command ..."
+        add, version = self.add_argument, f"lltm_jit {__version__}"
+        add("--version", action="version", version=version, help="show the version and exit")
+        about = "print the Tab completion script for this shell"
+        add("--completion", action=Completion, choices=SHELLS, help=about)
+        add("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+    def format_help(self) -> str:
+        lines = "\n".join(f"  {name:<18}{help_of(name)[0]}" for name in COMMANDS)
+        self.description = f"commands:\n{lines}"
+        return super().format_help()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, 0 for success."""
-    words, program = list(sys.argv[1:] if arguments is None else arguments), []
-    shells = [i + 1 for i, word in enumerate(words) if word == "--completion"]
-    places = (i for i, word in enumerate(words) if not (word.startswith("-") or i in shells))
-    place = next(places, len(words))
-    parser = _parser()
-    parser.parse_args(words[:place])  # which exits after --help or --version
-    if place == len(words):
+    parser = _Whole()
+    args = parser.parse_args(arguments)  # which exits after --help or --version
+    if not args.words:
         parser.print_help(sys.stderr)
         return 2
-    name = ALIASES.get(words[place], words[place])
+    given, *words = args.words
+    name = given.replace("_", "-")
+    name = "check-grad" if name == "grad-check" else name  # as the PyTorch tutorial calls it
     if name not in COMMANDS:
-        parser.error(f"no command {name!r}{did_you_mean(name, [*COMMANDS, *ALIASES])}")
-    words = words[place + 1 :]
-    if name == "watch" and "--" in words:
-        mark = words.index("--")
-        words, program = words[:mark], words[mark + 1 :]
-    return ending_well(partial(_run, name, words, program))
+        parser.error(f"no command {given!r}{did_you_mean(name, COMMANDS)}")
+    return ending_well(partial(_run, name, words))
 
 
 def ending_well(run: Callable[[], int]) -> int:
@@ -143,32 +124,10 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _parser() -> Parser:
-    """The parser of the words before a command."""
-    lines = "\n".join(f"  {name:<18}{summary}" for name, summary in COMMANDS.items())
-    parser = Parser(PROGRAM, f"commands:\n{lines}", _EXAMPLES)
-    parser.usage = f"{PROGRAM} [-h] [--version] command ..."
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"lltm_jit {__version__}",
-        help="show the version and exit",
-    )
-    parser.add_argument(
-        "--completion",
-        action=Completion,
-        choices=SHELLS,
-        help="print the Tab completion script for this shell",
-    )
-    return parser
-
-
 class Completion(argparse.Action):
     """Prints the script that completes the words of ``lltm-jit``."""
 
-    def __call__(
-        self, parser: argparse.ArgumentParser, _: object, shell: object, *__: object
-    ) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
         if find_spec("shtab") is None:
             cure = "`python -m pip install shtab`"
             parser.exit(1, f"error: --completion needs shtab\n  -> {cure}\n")
@@ -177,23 +136,30 @@ class Completion(argparse.Action):
         whole = argparse.ArgumentParser(SCRIPT)
         whole.add_argument("--version", action="store_true")
         commands = whole.add_subparsers()
-        for name, summary in COMMANDS.items():
-            module_of(name).add_arguments(commands.add_parser(name, help=summary))
-        print(shtab.complete(whole, str(shell)))
+        for name in COMMANDS:
+            module_of(name).add_arguments(commands.add_parser(name, help=help_of(name)[0]))
+        print(shtab.complete(whole, str(given[1])))
         parser.exit()
 
 
 def module_of(name: str) -> ModuleType:
-    return import_module(f"{__name__}.{FOLDERS.get(name, '')}{name.replace('-', '_')}")
+    return import_module(f"{__name__}.{COMMANDS[name]}{name.replace('-', '_')}")
 
 
-def _run(name: str, words: list[str], program: list[str]) -> int:
-    module = module_of(name)
-    if name == "benchmark":
-        module.refuse_moved(words)
-    parser = Parser(f"{PROGRAM} {name}", f"{name}: {COMMANDS[name]}.", module.EXAMPLES)
+def help_of(name: str) -> tuple[str, str]:
+    """The summary of a command, and the rest of its help."""
+    summary, _, rest = (module_of(name).__doc__ or "").replace("``", "`").partition("\n")
+    return summary.partition(": ")[2].rstrip("."), rest.strip()
+
+
+def _run(name: str, words: list[str]) -> int:
+    module, (summary, rest) = module_of(name), help_of(name)
+    more = rest.replace("python -m lltm_jit", PROGRAM)
+    parser = Parser(f"{PROGRAM} {name}", f"{name}: {summary}.", more)
     module.add_arguments(parser)
-    args, unknown = parser.parse_known_args(words, argparse.Namespace(program=program))
+    mark = words.index("--") if name == "watch" and "--" in words else len(words)
+    program = argparse.Namespace(program=words[mark + 1 :])
+    args, unknown = parser.parse_known_args(words[:mark], program)
     for word in unknown:
         if word.startswith("-"):
             options = re.findall(r"--?[\w-]+", parser.format_help())

@@ -1,15 +1,17 @@
 """Which extensions the words of a command mean."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, Spec
+from lltm_jit.jit.compile import builder
+from lltm_jit.jit.compile.ninja import BuildFile
+from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.request.spec import spec
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.store.cache import Record
@@ -21,17 +23,13 @@ HELP = (
     "a family of operators (basic, rnn, stylegan), the name of an extension that you loaded with "
     "lltm_jit.load, or the path of its sources or of its build_directory"
 )
+_USUAL = f"{' and '.join(native.OWN)}, which have the operators of `lltm_jit` itself"
 
 
-def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the argument for :func:`chosen`, a list of words."""
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"{HELP}; {ALL}: every family (default: {' and '.join(native.OWN)}, "
-        "which have the operators of `lltm_jit` itself)",
-    )
+def add_argument(parser: argparse.ArgumentParser, usual: str = _USUAL) -> None:
+    """Add the argument for :func:`chosen`, a list of words; `usual` tells the default."""
+    about = f"{HELP}; {ALL}: every family (default: {usual})"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=about)
 
 
 def add_one(parser: argparse.ArgumentParser, usual: str, default: str | None = None) -> None:
@@ -42,20 +40,20 @@ def add_one(parser: argparse.ArgumentParser, usual: str, default: str | None = N
 
 def chosen(words: Sequence[str]) -> list[Spec]:
     """The extensions that words mean; by default the families of the package's own names."""
-    found = [each for word in words or native.OWN for each in meant(word)]
+    found = [each for word in words or native.OWN for each in _meant(word)]
     return list({(each.name, each.packaged): each for each in found}.values())
 
 
 def one(word: str) -> Spec:
     """The extension that a word means."""
-    found = meant(word)
+    found = _meant(word)
     if len(found) > 1:
         names = ", ".join(each.name for each in found)
         raise LltmJitError(f"expected one extension, but {word} means {len(found)}: {names}")
     return found[0]
 
 
-def meant(word: str) -> list[Spec]:
+def _meant(word: str) -> list[Spec]:
     """What a word means: families, what was built of a path, or what was built under a name."""
     families = native.families()
     if word == ALL:
@@ -93,7 +91,7 @@ def _of_path(path: Path, records: list[Record]) -> list[Spec]:
     for record in records:
         given = [Path(place) for place in record.spec["paths"]]
         holds = any(path.is_relative_to(place) for place in given)
-        if holds or all(place.is_relative_to(path) for place in given):
+        if given and (holds or all(place.is_relative_to(path) for place in given)):
             built.setdefault(record.name, Spec.of_record(record.spec))
     name = re.sub(r"\W|^(?=\d)", "_", path.stem)
     return list(built.values()) or [spec(name, path)]
@@ -113,3 +111,20 @@ def loader(spec: Spec) -> str:
     if not spec.ours:
         return "lltm_jit.load"
     return "an import" if spec.name in native.AT_IMPORT else "its first use"
+
+
+@contextmanager
+def requested(spec: Spec) -> Iterator[Request]:
+    """What an extension needs on this machine; its root is used inside the ``with`` block."""
+    with cache.at_root(spec.root):
+        yield Request(spec)
+
+
+def build_file(request: Request) -> BuildFile:
+    """The commands of a request, which need not be built.
+
+    Raises:
+        ToolchainError: a compiler is missing, or a setting is wrong.
+    """
+    builder.check(request)
+    return BuildFile(request)

@@ -1,31 +1,30 @@
-"""``cache list | why | prune | clear``: the builds on disk."""
+"""``cache``: list builds, explain why one is needed, remove old ones.
 
-from __future__ import annotations
+examples:
+  python -m lltm_jit cache list             what there is, how large and how old
+  python -m lltm_jit cache why rnn          would an import build it, and why?
+  python -m lltm_jit cache prune --gb 5     remove what was not used for longest, down to 5 GB
+"""
 
 import argparse
-import shutil
 import textwrap
+import time
 from collections import Counter
 
 from lltm_jit import native
-from lltm_jit.jit import BuildSpec, Toolchain, ToolchainError, detect, inspect
-from lltm_jit.jit.loading.build_result import in_columns
-from lltm_jit.jit.loading.extension import Extension
-from lltm_jit.jit.request.checks import check_tools
-from lltm_jit.jit.request.differences import nearest, reasons
-from lltm_jit.jit.request.fingerprint import fingerprint
+from lltm_jit.jit import ToolchainError, inspect
+from lltm_jit.jit.compile import builder
+from lltm_jit.jit.loading.build import in_columns
+from lltm_jit.jit.request.request import Request, reasons
 from lltm_jit.jit.store import cache, retention
+from lltm_jit.jit.store.retention import GIGABYTE, Entry
 from lltm_jit.jit.user import settings
-from lltm_jit.jit.user.progress import many
 
-from . import _build, _extensions
+from . import _extensions
 from .lltm import positive
 
-EXAMPLES = """\
-examples:
-  {prog} cache list               where builds are, how large and how old
-  {prog} cache why rnn            would an import build it, and why?
-  {prog} cache prune --keep 2     keep two builds of each extension"""
+_KINDS = {"build": "builds", "work": "folders of compilations", "object": "objects"}
+_KINDS |= {"header": "precompiled headers"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,103 +32,84 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("list", help="list builds; * marks those that the package would load")
     why_parser = actions.add_parser("why", help="say whether a load would compile, and why")
     _extensions.add_argument(why_parser)
-    prune = actions.add_parser("prune", help="remove all but the newest builds of each extension")
-    prune.add_argument(
-        "--keep",
-        type=positive,
-        metavar="N",
-        help="builds to keep for each extension and set of flags (default: LLTM_JIT_KEEP, or 5)",
-    )
-    actions.add_parser("clear", help="remove every build; programs that run keep theirs")
+    about = "remove what was not used for longest, and not within an hour"
+    about_gb = "gigabytes that may stay (default: LLTM_JIT_CACHE_GB, or 20)"
+    prune_parser = actions.add_parser("prune", help=about)
+    prune_parser.add_argument("--gb", type=positive, metavar="N", help=about_gb)
+    actions.add_parser("clear", help="remove everything; programs that run keep what they loaded")
 
 
 def run(args: argparse.Namespace) -> int:
-    return {"list": list_builds, "why": why, "prune": prune, "clear": clear}[args.action](args)
+    return {"list": list_builds, "why": why}.get(args.action, remove)(args)
 
 
 def list_builds(_: argparse.Namespace) -> int:
-    current = set()
-    for family in native.OWN:
-        toolchain = detect(family)
-        if info := inspect(native.spec(family, toolchain), toolchain):
-            current.add(info.key)
+    current = {info.key for info in map(inspect, map(native.spec, native.OWN)) if info}
+    found = [*retention.entries()]
+    sizes = {entry.path: entry.size for entry in found}
     rows = [["", "key", "name", "made", "MB", "seconds", "because"]]
     for record in cache.records():
         mark = "*" if record.key in current else ""
-        size = retention.size_of(record.directory) / 1e6
-        made = _build.local_time(record.created)
-        name = record.fingerprint["name"]
+        size = f"{sizes.get(record.directory, 0) / 1e6:.1f}"
         reason = textwrap.shorten(record.reason, 80, placeholder=" ...")
-        figures = [f"{size:.1f}", f"{record.seconds:.1f}"]
-        rows.append([mark, record.key, name, made, *figures, reason])
+        made = [_local_time(record.created), size, f"{record.seconds:.1f}", reason]
+        rows.append([mark, record.key, record.name, *made])
     print(cache.builds_directory())
     print(in_columns(rows) if len(rows) > 1 else "no builds")
-    for key, size in retention.header_sizes().items():
-        print(f"precompiled header {key}: {size / 1e6:.0f} MB")
+    print(f"\n{_sizes(found)}" if found else "")
+    limit = retention.limit() / GIGABYTE
+    print(f"{sum(sizes.values()) / GIGABYTE:.1f} of at most {limit:.0f} GB (LLTM_JIT_CACHE_GB)")
     return 0
 
 
 def why(args: argparse.Namespace) -> int:
     for extension in _extensions.chosen(args.names):
-        with cache.at_root(extension.root):
-            loads, because, fails = _outcome(extension, detect(extension.name))
-        end = ", because:" if because else ""
-        print(f"{extension.name}: {_extensions.loader(extension)} {loads}{end}")
-        for reason in because:
-            print(textwrap.fill(reason, 100, initial_indent="  - ", subsequent_indent="    "))
-        if fails:
-            told = f"That would fail: {fails}"
-            print(textwrap.fill(told, 100, initial_indent="  ", subsequent_indent="  "))
+        head = f"{extension.name}: {_extensions.loader(extension)}"
+        if info := inspect(extension):
+            made = f"made {_local_time(info.created)} in {info.seconds:.1f} s"
+            print(f"{head} loads {info.library}, {made}: {info.reason}")
+            continue
+        print(f"{head} would build it, because:")
+        with _extensions.requested(extension) as request:
+            told = [("  - ", reason) for reason in reasons(request)]
+            if fails := _why_it_fails(request):
+                told.append(("  ", f"That would fail: {fails}"))
+        for start, text in told:
+            print(textwrap.fill(text, 100, initial_indent=start, subsequent_indent="    "))
     return 0
 
 
-def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str], str]:
-    """What loading would do, for what reasons, and why it would fail."""
-    packaged = extension.packaged_info(toolchain)
-    if packaged:
-        return f"loads {packaged.library}, {packaged.reason}", [], ""
-    spec = extension.spec(toolchain)
-    if info := inspect(spec, toolchain):
-        made = f"{_build.local_time(info.created)} in {info.seconds:.1f} s"
-        told = f"{made} by {toolchain.compiler}, not found now" if toolchain.recorded else made
-        return f"loads {info.key}, made {told}", info.reason.split(", "), ""
-    builds = [*cache.named(extension.name)]
-    content = fingerprint(spec, toolchain)
-    because = reasons(nearest(builds, content), spec, content)
-    return "would build it", because, _why_it_fails(spec, toolchain)
-
-
-def _why_it_fails(spec: BuildSpec, toolchain: Toolchain) -> str:
+def _why_it_fails(request: Request) -> str:
     if settings.flag("LLTM_JIT_DISABLE_JIT"):
         return "LLTM_JIT_DISABLE_JIT forbids building"
     try:
-        check_tools(spec, toolchain)
+        builder.check(request)
     except ToolchainError as error:
         return str(error)
     return ""
 
 
-def prune(args: argparse.Namespace) -> int:
-    return _report(retention.prune(args.keep))
+def remove(args: argparse.Namespace) -> int:
+    """Do what ``prune`` or ``clear`` says; print what is gone, and what is kept and why."""
+    if args.action == "prune":
+        told = retention.prune(args.gb and args.gb * GIGABYTE)
+    else:
+        told = [(entry, retention.remove(entry)) for entry in [*retention.entries()]]
+    gone = [entry for entry, why_kept in told if not why_kept]
+    print(f"removed:\n{_sizes(gone)}" if gone else "nothing is removed")
+    for entry, why_kept in told:
+        print(f"{entry.path} {why_kept}\n" if why_kept else "", end="")
+    return 0 if len(gone) == len(told) else 1
 
 
-def clear(_: argparse.Namespace) -> int:
-    # Also those that this version cannot read. One without a record is about to get it, or a prune
-    # removes it.
-    builds = [build.name for build in cache.directories("") if cache.last_use(build)]
-    kept = {key: retention.remove(key) for key in builds}
-    shutil.rmtree(cache.failed_directory(), ignore_errors=True)
-    for key in retention.prune_headers(keep=0):
-        print(f"removed precompiled header {key}")
-    return _report(kept)
+def _sizes(found: list[Entry]) -> str:
+    """How many there are of each kind, and how large they are."""
+    sizes, counts = Counter[str](), Counter[str]()
+    for entry in found:
+        sizes[entry.kind] += entry.size
+        counts[entry.kind] += entry.path.suffix != ".json"  # which an object has beside it
+    return in_columns([(str(counts[k]), _KINDS[k], f"{sizes[k] / 1e6:.1f} MB") for k in counts])
 
 
-def _report(kept: dict[str, str]) -> int:
-    """Print what was removed, and why the others are kept; ``kept`` is empty for removed builds."""
-    removed = [key for key, why_kept in kept.items() if not why_kept]
-    for key in removed:
-        print(f"removed {key}")
-    print(f"{many(len(removed), 'build') if removed else 'no build'} removed")
-    for why_kept, count in Counter(filter(None, kept.values())).items():
-        print(f"{count} kept: {why_kept}")
-    return 0 if set(kept.values()) <= {""} else 1
+def _local_time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,6 +1,9 @@
-"""``log``: what the compilers said in the last build, or in the last one that failed."""
+"""``log``: show what the compilers printed in the last build.
 
-from __future__ import annotations
+examples:
+  python -m lltm_jit log               the last build, even if it failed
+  python -m lltm_jit log rnn | less
+"""
 
 import argparse
 import os
@@ -12,11 +15,6 @@ from lltm_jit.jit.store import cache
 
 from . import _extensions
 
-EXAMPLES = """\
-examples:
-  {prog} log               the last build, even if it failed
-  {prog} log rnn | less"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_one(parser, "whatever was built last")
@@ -24,33 +22,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    name, root = args.name, None
+    name, root = args.name, ""
     if name and Path(name).exists() and name not in native.families():
         extension = _extensions.one(name)
         name, root = extension.name, extension.root
     with cache.at_root(root):
-        log = newest_log(name)
+        log = _newest(name)
     if args.path:
         print(log)
-        return 0
-    print(log.read_text("utf-8", errors="replace"), end="")
+    else:
+        print(log.read_text("utf-8", errors="replace"), end="")
     return 0
 
 
-def newest_log(name: str | None = None) -> Path:
+def _newest(name: str | None) -> Path:
     """The log that was written last, of an extension or of any; of a build that failed, too."""
     builds = cache.builds_directory()
-    logs = [*builds.glob(f"*/{cache.LOG}"), *builds.glob("failed/*.log")]
+    logs = {
+        log: _built(log) for start in ("", "work/") for log in builds.glob(f"{start}*/{cache.LOG}")
+    }
     if not logs:
         raise CacheError(f"no build log in {builds}: nothing was built yet")
-    found = [log for log in logs if name in (None, built(log))]
+    found = [log for log, built in logs.items() if name in (None, built)]
     if not found:
-        names = ", ".join(sorted({built(log) for log in logs} - {""}))
+        names = ", ".join(sorted({*logs.values()} - {""}))
         raise CacheError(f"no build log of {name!r} in {builds}; there are logs for {names}")
     return max(found, key=os.path.getmtime)
 
 
-def built(log: Path) -> str:
+def _built(log: Path) -> str:
     """The name of the extension that was built, from the log's first line."""
     with log.open(encoding="utf-8", errors="replace") as file:
         return file.readline().partition("# extension: ")[2].strip()

@@ -1,10 +1,16 @@
-"""``new NAME``: a working operator to start from, which is another one under a new name.
+"""``new``: write a working operator, recurrent cell or project.
 
-An elementwise operator of this package is ``my_op`` or ``sigmoid``. A project of the user's own,
-which uses ``lltm_jit.load``, is one of the examples. All have tests, so that none falls behind.
+An elementwise operator of this package is ``my_op`` or ``sigmoid`` under a new name. A project of
+your own, which uses ``lltm_jit.load``, is one of the examples. All have tests.
+
+examples:
+  python -m lltm_jit new blend --standalone    a project of your own, in ./blend
+  python -m lltm_jit new minimal --cell        a recurrent cell and its layer, in ./minimal
+  python -m lltm_jit new softsign --unary      an operator of this package, in its checkout
+
+Without an option it asks, and where nobody is at a terminal it takes --binary. All operators take
+half, bfloat16, float and double, and have derivatives.
 """
-
-from __future__ import annotations
 
 import argparse
 import ast
@@ -21,25 +27,19 @@ from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
 _IGNORED = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n*.so\n"
-_FROM_HERE = "pip install ../.. "  # in the README of an example
-_A_CHECKOUT = "path/to/lltm_jit"
-TEMPLATE, UNARY_TEMPLATE = "my_op", "sigmoid"
+_COPIED = (".py", ".toml", ".md", ".h", ".cpp", ".cu")
 # What can be written, by option: its template, and its description.
 KINDS = {
-    "binary": (TEMPLATE, "an elementwise operator of two tensors, in this package's checkout"),
-    "unary": (UNARY_TEMPLATE, "the same, of one tensor"),
+    "binary": ("my_op", "an elementwise operator of two tensors, in this package's checkout"),
+    "unary": ("sigmoid", "the same, of one tensor"),
     "standalone": ("scale_add", "a project in ./NAME: elementwise, with a number as a parameter"),
     "reduction": ("unit_rows", "a project in ./NAME: with a sum along the last dimension"),
     "cell": ("peephole", "a project in ./NAME: a recurrent cell and its layer"),
 }
 # Where an elementwise operator is: its maths, its line in the list, its description, and what its
 # tests allow.
-MATHS, OPERATORS, DESCRIPTIONS, LIMITS = (
-    "kernels/basic/{}.h",
-    "kernels/basic/operators.h",
-    "lltm_jit/ops/basic.py",
-    "tests/ops/basic/test_elementwise.py",
-)
+MATHS, OPERATORS = "kernels/basic/{}.h", "kernels/basic/operators.h"
+DESCRIPTIONS, LIMITS = "lltm_jit/ops/basic.py", "tests/ops/basic/test_elementwise.py"
 # Keywords of C++ alone that could be a name in snake_case.
 CPP_KEYWORDS = (
     "alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t "
@@ -52,16 +52,6 @@ CPP_KEYWORDS = (
 )
 
 
-EXAMPLES = """\
-examples:
-  {prog} new blend --standalone    a project of your own, in ./blend
-  {prog} new minimal --cell        a recurrent cell and its layer, in ./minimal
-  {prog} new softsign --unary      an operator of this package, in its checkout
-
-Without an option it asks, and where nobody is at a terminal it takes --binary. All operators take
-half, bfloat16, float and double, and have derivatives."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="its name, in snake_case")
     kinds = parser.add_mutually_exclusive_group()
@@ -69,23 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=what)
 
 
-def asked(name: str) -> str:
-    """What is to be written, from whoever is at the terminal."""
-    if not sys.stdin.isatty():
-        return "binary"
-    kinds = dict(zip("12345", KINDS, strict=True))
-    print(*(f"  {key}  {KINDS[kind][1]}" for key, kind in kinds.items()), sep="\n")
-    while (answer := input(f"What is {name} to be, 1 to 5? ").strip()) not in kinds:
-        pass
-    return kinds[answer]
-
-
 def run(args: argparse.Namespace) -> int:
     check_name(args.name)
-    kind = args.kind or asked(args.name)
-    template, _ = KINDS[kind]
+    kind = args.kind or _asked(args.name)
     if kind not in ("binary", "unary"):
-        written = create_standalone(Path.cwd(), args.name, template)
+        written = create_standalone(Path.cwd(), args.name, KINDS[kind][0])
         print("written:", *written, sep="\n  ")
         print(f"It works as is; {args.name}/README.md describes its files.")
         print("To build it and run its tests, which need pytest:")
@@ -97,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             f"{args.name} would be an operator of lltm_jit itself, but {checkout} is an "
             "installed copy\n  -> add --standalone, --reduction or --cell for a project of its own"
         )
-    texts, go = texts_of(checkout, args.name, template), ""
+    texts, go = texts_of(checkout, args.name, KINDS[kind][0]), ""
     places = [*texts]
     if checkout != Path.cwd().resolve():
         places, go = [str(checkout / path) for path in texts], f"cd {checkout} && "
@@ -107,10 +85,21 @@ def run(args: argparse.Namespace) -> int:
             return 1
     write(checkout, texts)
     print("written:", *places, sep="\n  ")
-    print(f"It computes what {template} does, until you edit it. To build and test it:")
+    print(f"It computes what {KINDS[kind][0]} does, until you edit it. To build and test it:")
     print(f"  {go}python -m pytest tests/ops -k {args.name}")
     print("When it is ready, run `make format`.")
     return 0
+
+
+def _asked(name: str) -> str:
+    """What is to be written, from whoever is at the terminal."""
+    if not sys.stdin.isatty():
+        return "binary"
+    kinds = dict(zip("12345", KINDS, strict=True))
+    print(*(f"  {key}  {KINDS[kind][1]}" for key, kind in kinds.items()), sep="\n")
+    while (answer := input(f"What is {name} to be, 1 to 5? ").strip()) not in kinds:
+        pass
+    return kinds[answer]
 
 
 def write(checkout: Path, texts: dict[str, str]) -> None:
@@ -118,54 +107,42 @@ def write(checkout: Path, texts: dict[str, str]) -> None:
         (checkout / path).write_text(text, "utf-8")
 
 
-def texts_of(checkout: Path, name: str, like: str = TEMPLATE) -> dict[str, str]:
+def texts_of(checkout: Path, name: str, like: str) -> dict[str, str]:
     """What is to be written for an operator, by the path of each file."""
     check_name(name)
-    template = checkout / MATHS.format(like)
-    for needed in (template, checkout / LIMITS):
-        if not needed.exists():
-            raise LltmJitError(f"{checkout} is not a checkout of the project: {needed} is missing")
+    for needed in (MATHS.format(like), LIMITS):
+        if not (checkout / needed).exists():
+            told = f"{checkout / needed} is missing"
+            raise LltmJitError(f"{checkout} is not a checkout of the project: {told}")
     for taken in [*checkout.glob(f"kernels/*/{name}"), *checkout.glob(f"kernels/*/{name}.h")]:
         raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} already exists")
-    descriptions = (checkout / DESCRIPTIONS).read_text("utf-8")
-    if re.search(rf"\b({name}|{camel_case(name)})\b", descriptions):
+    paths = (MATHS.format(like), OPERATORS, DESCRIPTIONS, LIMITS)
+    maths, operators, descriptions, limits = ((checkout / p).read_text("utf-8") for p in paths)
+    if re.search(rf"\b({name}|{_camel_case(name)})\b", descriptions):
         raise LltmJitError(f"{DESCRIPTIONS} already has the name {name}")
-    operators = (checkout / OPERATORS).read_text("utf-8")
+    # A line in the list, with the numbers of the other one.
+    row = _renamed(re.search(rf"DO\({like}, .*?\)", operators)[0], name, like)  # type: ignore[index]
+    include = '#include "basic/my_op.h"\n'
+    operators = operators.replace(include, f'#include "basic/{name}.h"\n{include}')
+    operators = re.sub(r"#define LLTM_JIT_OPERATORS.*\n", rf"\g<0>  {row} \\\n", operators)
+    # The function and the class, at the end of the module and in `__all__`.
+    lines, described = descriptions.splitlines(keepends=True), ""
+    for node in ast.parse(descriptions).body:
+        if getattr(node, "name", None) in (like, _camel_case(like)):
+            first = min(each.lineno for each in [node, *getattr(node, "decorator_list", [])])
+            described += "\n\n" + "".join(lines[first - 1 : node.end_lineno])
+    exported = f'__all__ = ["{_camel_case(name)}", "{name}", '
+    described = descriptions.replace("__all__ = [", exported, 1) + _renamed(described, name, like)
+    limit = rf'(?m)^( +"){like}((?: gradient)?": .*\n)'
     return {
-        MATHS.format(name): renamed(template.read_text("utf-8"), name, like),
-        OPERATORS: with_row(operators, name, like),
-        DESCRIPTIONS: with_description(descriptions, name, like),
-        LIMITS: re.sub(
-            rf'^( +"){like}((?: gradient)?": .*\n)',
-            rf"\g<0>\g<1>{name}\g<2>",
-            (checkout / LIMITS).read_text("utf-8"),
-            flags=re.MULTILINE,
-        ),
+        MATHS.format(name): _renamed(maths, name, like),
+        OPERATORS: operators,
+        DESCRIPTIONS: described,
+        LIMITS: re.sub(limit, rf"\g<0>\g<1>{name}\g<2>", limits),
     }
 
 
-def with_row(text: str, name: str, like: str) -> str:
-    """The list of operators with one more, which has the numbers of another."""
-    row = re.search(rf"DO\({like}, .*?\)", text)[0]  # type: ignore[index]
-    text = re.sub(rf'#include "basic/{TEMPLATE}.h"\n', rf'#include "basic/{name}.h"\n\g<0>', text)
-    rows = r"#define LLTM_JIT_OPERATORS.*\n"
-    return re.sub(rows, rf"\g<0>  {renamed(row, name, like)} \\\n", text)
-
-
-def with_description(text: str, name: str, like: str) -> str:
-    """The module of descriptions with one more, at its end and in ``__all__``."""
-    lines, described = text.splitlines(keepends=True), ""
-    for node in ast.parse(text).body:
-        if getattr(node, "name", None) in (like, camel_case(like)):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])  # type: ignore[attr-defined]
-            described += "\n\n" + "".join(lines[first - 1 : node.end_lineno])
-    exported = f'"{camel_case(name)}", "{name}"'
-    return text.replace("__all__ = [", f"__all__ = [{exported}, ", 1) + renamed(
-        described, name, like
-    )
-
-
-def create_standalone(parent: Path, name: str, template: str = "scale_add") -> list[str]:
+def create_standalone(parent: Path, name: str, template: str) -> list[str]:
     """Write a project `name` below `parent`; returns the names of its files."""
     check_name(name)
     taken = name in (*sys.stdlib_module_names, "pytest")
@@ -173,41 +150,31 @@ def create_standalone(parent: Path, name: str, template: str = "scale_add") -> l
         raise LltmJitError(f"the project would hide the module {name!r} from its own tests")
     if (parent / name).exists():
         raise LltmJitError(f"{parent / name} already exists")
-    folder = template_folder(template)
-    written = []
-    for source in sorted(folder.rglob("*")):
-        if source.suffix not in (".py", ".toml", ".md", ".h", ".cpp", ".cu"):
-            continue
-        path = renamed(str(source.relative_to(folder)), name, template)
-        target = parent / name / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        text = source.read_text("utf-8").replace(_FROM_HERE, f"pip install {origin()} ")
-        target.write_text(renamed(text, name, template), "utf-8")
-        written.append(f"{name}/{path}")
-    (parent / name / ".gitignore").write_text(_IGNORED, "utf-8")
-    return [*written, f"{name}/.gitignore"]
+    # An example's folder: inside an installed package, or among the examples of a checkout.
+    package, written = Path(native.__file__).parent, {".gitignore": _IGNORED}
+    places = (package / "templates" / template, package.parent / "examples" / template)
+    folder = next(filter(Path.is_dir, places))
+    for source in sorted(path for path in folder.rglob("*") if path.suffix in _COPIED):
+        text = source.read_text("utf-8").replace("pip install ../.. ", f"pip install {origin()} ")
+        path = _renamed(str(source.relative_to(folder)), name, template)
+        written[path] = _renamed(text, name, template)
+    for path, text in written.items():
+        (parent / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (parent / name / path).write_text(text, "utf-8")
+    return [f"{name}/{path}" for path in written]
 
 
 def origin() -> str:
     """What pip installs this package from, as others may read it: no path of this machine."""
     try:
-        told = distribution("lltm_jit").read_text("direct_url.json")
+        source = json.loads(distribution("lltm_jit").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
-        told = None
-    source = json.loads(told or '{"url": ""}')
-    url, kind = source["url"], source.get("vcs_info", {}).get("vcs")
+        source = {}
+    url, kind = source.get("url", ""), source.get("vcs_info", {}).get("vcs")
     if (native.kernels_directory().parent / "pyproject.toml").exists() or url.startswith("file:"):
-        return _A_CHECKOUT
-    if not url:  # it comes from a package index
-        return "lltm_jit"
-    return shlex.quote(f"{kind}+{url}" if kind else url)
-
-
-def template_folder(template: str) -> Path:
-    """An example's folder: inside an installed package, or among the examples of a checkout."""
-    package = Path(native.__file__).parent
-    installed = package / "templates" / template
-    return installed if installed.is_dir() else package.parent / "examples" / template
+        return "path/to/lltm_jit"
+    # Without a URL it comes from a package index.
+    return shlex.quote(f"{kind}+{url}" if kind else url or "lltm_jit")
 
 
 def check_name(name: str) -> None:
@@ -220,12 +187,12 @@ def check_name(name: str) -> None:
         raise LltmJitError(f"the name {name!r} is used by the package itself")
 
 
-def camel_case(name: str) -> str:
+def _camel_case(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-def renamed(text: str, name: str, template: str) -> str:
+def _renamed(text: str, name: str, template: str) -> str:
     """The text with the template's name replaced, in both its spellings."""
     # Functions that the template calls may have its name: torch.sigmoid, and sigmoid of C++.
     text = re.sub(rf"(?<!torch\.){template}(?!_derivative|\(in\b)", name, text)
-    return text.replace(camel_case(template), camel_case(name))
+    return text.replace(_camel_case(template), _camel_case(name))

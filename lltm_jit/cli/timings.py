@@ -1,20 +1,19 @@
-"""``timings``: the seconds that each file took when it was last compiled, from ninja's log."""
+"""``timings``: show how long each file took to compile.
 
-from __future__ import annotations
+examples:
+  python -m lltm_jit timings         the slowest file first
+  python -m lltm_jit timings all     every family
+"""
 
 import argparse
 
-from lltm_jit.jit import BuildInfo
-from lltm_jit.jit.compile.files_read import finished
-from lltm_jit.jit.loading.parallel import build_all
+from lltm_jit.jit import BuildInfo, Spec
+from lltm_jit.jit.loading.build import in_columns
+from lltm_jit.jit.loading.engine import build_all
+from lltm_jit.jit.store import cache
 from lltm_jit.jit.user.progress import source_name
 
-from . import _build, _extensions
-
-EXAMPLES = """\
-examples:
-  {prog} timings         the slowest file first
-  {prog} timings all     every family"""
+from . import _extensions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,21 +21,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    infos = build_all(_extensions.chosen(args.names))
-    steps = [step for info in infos for step in collect(info)]
-    for seconds, name in sorted(steps, reverse=True):
-        print(f"{seconds:8.2f} s  {name}")
-    print(f"{sum(seconds for seconds, _ in steps):8.2f} s  total")
+    extensions = _extensions.chosen(args.names)
+    builds = zip(extensions, build_all(extensions), strict=True)
+    steps = sorted((step for each in builds for step in _steps(*each)), reverse=True)
+    total = sum(seconds for seconds, _ in steps)
+    print(in_columns([(f"{took:8.2f} s", name) for took, name in [*steps, (total, "total")]]))
     return 0
 
 
-def collect(info: BuildInfo) -> list[tuple[float, str]]:
-    """The seconds of each step of a build, and what it made."""
-    steps = _build.database(info.directory)
-    sources = {step["output"]: source_name(step["file"], step["output"]) for step in steps}
-    # ninja's log goes on from an earlier build's, which may have had sources that are gone.
+def _steps(extension: Spec, info: BuildInfo) -> list[tuple[float, str]]:
+    """The seconds of each source of an extension that is built."""
+    record = cache.read_record(info.directory)
+    assert record is not None
+    with _extensions.requested(extension) as request:
+        sources = dict(zip(request.objects, request.sources, strict=True))
     return [
-        (seconds, f"{info.name}: {sources.get(output, f'link {output}')}")
-        for output, seconds in finished(info.directory).items()
-        if (info.directory / output).exists()
+        (seconds, f"{info.name}: {source_name(sources[name], name)}")
+        for name, seconds in record.steps.items()
     ]

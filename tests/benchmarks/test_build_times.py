@@ -70,7 +70,7 @@ def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch, idle)
 def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch, idle):
     def python(folder, program, *arguments):
         if program == builds._OURS:
-            return json.dumps({"cold": 9, **dict.fromkeys(EDITS, 1)}) + "\n/build"
+            return json.dumps({"cold": 9, **dict.fromkeys(EDITS, 1)}) + "\n/build\n/work"
         return "0.06"
 
     monkeypatch.setattr(builds, "python", python)

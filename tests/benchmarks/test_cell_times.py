@@ -88,7 +88,7 @@ def test_an_opponent_is_built_checked_and_comes_first(
 ):
     built = []
 
-    def load(spec, tools):
+    def load(spec):
         built.append(spec)
         return SimpleNamespace(module=opponent(scale))
 
@@ -96,7 +96,7 @@ def test_an_opponent_is_built_checked_and_comes_first(
     (tmp_path / "theirs.cpp").touch()
     against = ["--against", str(tmp_path), "--define", "SCALE=1"]
     assert main([*QUICK, *against]) == scale - 1
-    assert [source.name for source in built[0].sources] == ["theirs.cpp"]
+    assert built[0].paths == (str(tmp_path),)
     assert "-DSCALE=1" in built[0].cflags
     _, *rows = capsys.readouterr().out.split("\n\n")[1].splitlines()[1:]
     assert f" {tmp_path.name} " in rows[0]

@@ -1,6 +1,5 @@
 import json
 import queue
-import shutil
 import subprocess
 import sys
 import threading
@@ -8,42 +7,70 @@ import threading
 import pytest
 from small_checkout import copy_with_basic, copy_with_small_families, environment
 
+import lltm_jit
 from lltm_jit import native
 from lltm_jit.cli import doctor, main
-from lltm_jit.jit.store import cache
+from lltm_jit.jit import Spec
+
+
+@pytest.fixture
+def told(capsys):
+    """What a command prints."""
+
+    def run(*words, code=0):
+        assert main(list(map(str, words))) == code, capsys.readouterr().err
+        said = capsys.readouterr()
+        return said.out + said.err * bool(code)
+
+    return run
+
+
+@pytest.fixture
+def builds():
+    """The builds of the families that commands mean by default, which are loaded."""
+    for family in native.OWN:
+        native.load(family)
+    return lltm_jit.build_info().families
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """An extension that compiles in a tenth of a second: no Python module, no torch header."""
+
+    def spec(text="int answer() { return 42; }\n", **changes):
+        source = tmp_path / "tiny" / "tiny.cpp"
+        source.parent.mkdir(exist_ok=True)
+        source.write_text(text)
+        return Spec("tiny", (str(source),), python_module=False)._replace(**changes)
+
+    return spec
 
 
 @pytest.fixture(scope="session")
 def shared_root(tmp_path_factory):
-    """One cache for all builds of the copies, apart from the user's own."""
+    """One cache for all builds of small families, apart from the user's own."""
     return tmp_path_factory.mktemp("extensions")
 
 
-@pytest.fixture(scope="session")
-def root_with_basic(tmp_path_factory):
-    """Such a cache with the package's build of `basic`: only what differs from it compiles."""
-    built = native.load("basic").info.directory
-    root = tmp_path_factory.mktemp("extensions_with_basic")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCH_EXTENSIONS_DIR", str(root))
-        shutil.copytree(built, cache.builds_directory() / built.name)
-    return root
+@pytest.fixture
+def empty_root(tmp_path, monkeypatch):
+    """A cache without builds; what it will hold is built by the test."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "root"))
+    return tmp_path / "root"
 
 
 @pytest.fixture
-def checkout(tmp_path, root_with_basic, monkeypatch):
-    """A copy of the project with one family."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(root_with_basic))
-    copy_with_basic(tmp_path / "checkout")
-    return tmp_path / "checkout"
+def checkout(tmp_path):
+    """A copy of the project with the family `basic` alone, of which the package's build is."""
+    native.load("basic")
+    return copy_with_basic(tmp_path / "checkout")
 
 
 @pytest.fixture
 def small_checkout(tmp_path, shared_root, monkeypatch):
     """A copy of the project whose families compile in a second."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
-    copy_with_small_families(tmp_path / "checkout")
-    return tmp_path / "checkout"
+    return copy_with_small_families(tmp_path / "checkout")
 
 
 @pytest.fixture
@@ -68,14 +95,12 @@ def watching():
         threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()
 
         def wait_for(text):
-            seen = []
-            while True:
+            seen = [""]
+            while text not in seen[-1]:
                 try:
                     seen.append(lines.get(timeout=300))
                 except queue.Empty:
                     pytest.fail(f"no {text!r} in {seen}")
-                if text in seen[-1]:
-                    return
 
         return wait_for
 
@@ -86,42 +111,22 @@ def watching():
 
 
 @pytest.fixture
-def empty_root(tmp_path, monkeypatch):
-    """A cache without builds; what it will hold is built by the test."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "root"))
-    return tmp_path / "root"
+def findings(capsys, monkeypatch):
+    """What `doctor` finds, of all checks or of those named; its exit code fits."""
+    checks = doctor.checks()
 
-
-@pytest.fixture
-def only(monkeypatch):
-    """Run one check alone."""
-
-    def choose(name):
-        check = doctor.checks()[name]
-        monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: {name: check})
-
-    return choose
-
-
-@pytest.fixture
-def findings(capsys):
-    """What `doctor` finds, and its exit code."""
-
-    def ask():
+    def ask(*names):
+        chosen = {name: checks[name] for name in names or checks}
+        monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: chosen)
         code = main(["doctor", "--json"])
-        return code, json.loads(capsys.readouterr().out)
+        found = json.loads(capsys.readouterr().out)
+        assert code == ("problem" in [finding["status"] for finding in found.values()])
+        return found
 
     return ask
 
 
 @pytest.fixture
-def finding(only, findings):
+def finding(findings):
     """What one check of `doctor` finds."""
-
-    def ask(name):
-        only(name)
-        code, found = findings()
-        assert code == (found[name]["status"] == "problem")
-        return found[name]
-
-    return ask
+    return lambda name: findings(name)[name]

@@ -26,44 +26,33 @@ PyMODINIT_FUNC PyInit_{name}() { return PyModule_Create(&module); }
 
 def copy_with_basic(directory):
     """Copy the project with one family, as it is."""
-    _copy(directory, "rnn", "stylegan")
-    _name_family(directory, "basic")
+    return _copy(directory, "basic", "rnn", "stylegan")
 
 
 def copy_with_small_families(directory):
     """Copy the project with the families `tiny` and `other` alone; an import loads the first."""
-    _copy(directory, "rnn", "stylegan", "basic")
-    _name_family(directory, "tiny")
+    _copy(directory, "tiny", "rnn", "stylegan", "basic")
     for family in ("tiny", "other"):
         for name, text in SMALL.items():
             path = directory / "kernels" / name.replace("{name}", family)
             path.parent.mkdir(exist_ok=True)
             path.write_text(text.replace("{name}", family))
+    return directory
 
 
-def _copy(directory, *left_out):
-    """Copy the project without some folders of kernels."""
-    shutil.copytree(
-        CHECKOUT / "kernels", directory / "kernels", ignore=shutil.ignore_patterns(*left_out)
-    )
-    for folder in ("lltm_jit", "tests/ops"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(CHECKOUT / folder, directory / folder, ignore=ignored)
+def _copy(directory, family, *left_out):
+    """Copy the project without some families; an import loads the one that commands mean."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for folder in ("kernels", "lltm_jit", "tests/ops"):
+        without = shutil.ignore_patterns(*left_out) if folder == "kernels" else ignored
+        shutil.copytree(CHECKOUT / folder, directory / folder, ignore=without)
     for name in ("pyproject.toml", "tests/conftest.py"):
         shutil.copy(CHECKOUT / name, directory / name)
-
-
-def _name_family(directory, family):
-    """Have an import load a family, and commands mean it by default."""
-    for name in ("OWN", "AT_IMPORT"):
-        replace(directory / "lltm_jit/native.py", rf"\b{name} = .*?\)", f'{name} = ("{family}",)')
-
-
-def replace(path, pattern, by):
-    """Replace what matches a pattern once in a file."""
-    text, count = re.subn(pattern, by, path.read_text())
-    assert count == 1
-    path.write_text(text)
+    names = directory / "lltm_jit" / "native.py"
+    text = re.sub(r"\b(OWN|AT_IMPORT) = .*?\)", rf'\1 = ("{family}",)', names.read_text())
+    assert text.count(f'= ("{family}",)') == 2
+    names.write_text(text)
+    return directory
 
 
 def environment(directory):
@@ -71,12 +60,12 @@ def environment(directory):
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run_in(directory, *words):
+def run_in(directory, *words, **more):
     """Run Python with the copy's own package."""
     return subprocess.run(
         [sys.executable, *words],
         cwd=directory,
-        env=environment(directory),
+        env={**environment(directory), **more},
         capture_output=True,
         text=True,
         timeout=500,

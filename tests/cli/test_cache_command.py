@@ -1,124 +1,109 @@
-"""The command about all builds: cache list, why, prune and clear."""
+"""The command about all that is kept: cache list, why, prune and clear."""
 
 import errno
 import os
-import re
 import shutil
 
-import pytest
-from tiny_builds import builds, tiny_spec
-
 from lltm_jit import native
-from lltm_jit.cli import main
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.store import cache, checked_json
+from lltm_jit.jit.store import cache, files, retention
 
 
-def test_cache_why_names_what_a_build_needs(capsys, empty_root):
-    assert main(["cache", "why"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for family, line in zip(native.OWN, lines[::2], strict=True):
-        when = "an import" if family in native.AT_IMPORT else "its first use"
-        assert line.startswith(f"{family}: {when} would build ")
-        assert line.endswith(", because:")
-    assert lines[1::2] == ["  - first build"] * 2
-    assert main(["cache", "list"]) == 0
-    assert "no builds" in capsys.readouterr().out
-
-
-def test_cache_why_of_the_loaded_builds(capsys):
-    loaded = {family: builds()[family] for family in native.OWN}
-    assert main(["cache", "why", *loaded]) == 0
-    told = capsys.readouterr().out
-    assert main(["cache", "list"]) == 0
-    listed = capsys.readouterr().out
-    for family, info in loaded.items():
-        when = "an import" if family in native.AT_IMPORT else "its first use"
-        assert f"{family}: {when} loads {info.key}, made " in told
-        assert f" in {info.seconds:.1f} s, because:\n" in told
-        assert f"*  {info.key}  {family} " in listed
-    assert "".join(re.findall("  - (.*)", told)).startswith(
-        loaded["basic"].reason.partition(", ")[0]
-    )
-    assert max(map(len, told.splitlines())) <= 110
-
-
-def test_cache_why_of_a_family_that_an_import_does_not_load(capsys, monkeypatch, empty_root):
+def test_why_says_what_would_be_built(told, empty_root, monkeypatch):
     monkeypatch.setattr(native, "AT_IMPORT", ("basic",))
-    assert main(["cache", "why", "all"]) == 0
-    basic, *others = capsys.readouterr().out.splitlines()[::2]
-    assert basic.startswith("basic: an import would build ")
-    for name, line in zip(("rnn", "stylegan"), others, strict=True):
-        assert line.startswith(f"{name}: its first use would build ")
+    whens = {"basic": "an import", "rnn": "its first use", "stylegan": "its first use"}
+    lines = [f"{name}: {when} would build it, because:" for name, when in whens.items()]
+    said = told("cache", "why", "all").splitlines()
+    assert said == [line for first in lines for line in (first, "  - first build")]
+    assert told("cache", "why") == "\n".join(said[:4]) + "\n"
+    assert "no builds" in told("cache", "list")
 
 
-def test_cache_why_names_the_changed_file(capsys, empty_root):
+def test_why_and_list_of_builds_that_are_loaded(told, builds):
+    said, listed = told("cache", "why", *native.OWN), told("cache", "list")
+    for family in native.OWN:
+        info = builds[family]
+        when = "an import" if family in native.AT_IMPORT else "its first use"
+        assert f"{family}: {when} loads {info.library}, made " in said
+        assert f" in {info.seconds:.1f} s: {info.reason}\n" in said
+        assert f"*  {info.key}  {family} " in listed
+    assert "because" not in said
+
+
+def test_why_names_the_changed_file(told, builds, empty_root):
     # The record of the loaded build, as if maths.h had been another file then.
-    directory = builds()["rnn"].directory
-    copy = cache.builds_directory() / (directory.name[: cache.NAME] + "0" * 20)
+    directory = builds["rnn"].directory
+    copy = cache.make_builds_directory() / (directory.name[: cache.NAME] + "0" * 24)
     shutil.copytree(directory, copy)
-    (empty_root / "lltm_jit").chmod(0o755)
-    record = checked_json.read(copy / cache.RECORD)
-    record["key"] = copy.name
-    files = record["manifest"]["own"]
-    files["kernels/rnn/cell_step/maths.h"] = "another digest"
-    checked_json.write(copy / cache.RECORD, record)
-    assert main(["cache", "why", "rnn"]) == 0
-    out = capsys.readouterr().out
-    assert out.endswith(", because:\n  - kernels/rnn/cell_step/maths.h changed\n")
-    record["manifest"]["own"] = dict.fromkeys(files, "another digest")
-    checked_json.write(copy / cache.RECORD, record)
-    assert main(["cache", "why", "rnn"]) == 0
-    assert capsys.readouterr().out.count(" changed") == len(files) > 3
+    record = files.read_json(copy / cache.RECORD)
+    record["key"], read = copy.name, record["inputs"]["files"]
+    read["kernels/rnn/cell_step/maths.h"] = "another digest"
+    files.write_json(copy / cache.RECORD, record)
+    said = told("cache", "why", "rnn")
+    assert said.endswith(", because:\n  - kernels/rnn/cell_step/maths.h changed\n")
+    own = [label for label in read if not os.path.isabs(label)]
+    read.update(dict.fromkeys(own, "another digest"))
+    files.write_json(copy / cache.RECORD, record)
+    assert told("cache", "why", "rnn").count(" changed\n") == len(own) > 3
 
 
-def test_cache_list_goes_on_where_a_file_is_removed_meanwhile(capsys, empty_root, tmp_path):
-    directory = engine.build(*tiny_spec(tmp_path)).directory
-    (directory / "gone").symlink_to("nowhere")
-    assert main(["cache", "list"]) == 0
-    assert f"{directory.name}  tiny " in capsys.readouterr().out
+def test_why_says_what_a_build_would_fail_with(told, empty_root, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    said = told("cache", "why", "basic")
+    assert "That would fail: CXX is set to 'no-such-compiler', which is not on PATH" in said
+    monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
+    assert "That would fail: LLTM_JIT_DISABLE_JIT forbids" in told("cache", "why", "basic")
 
 
-def test_cache_clear_removes_every_build(capsys, empty_root, tmp_path):
-    build = engine.load(*tiny_spec(tmp_path))
-    assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == f"removed {build.info.key}\n1 build removed\n"
+def test_list_shows_all_kinds_and_the_limit_and_clear_removes_them(told, tiny, empty_root):
+    build = engine.load(tiny())
+    (build.info.directory / "gone").symlink_to("nowhere")  # as a file that is removed meanwhile
+    header = cache.builds_directory() / "pch" / "one"
+    (header / "torch").mkdir(parents=True)
+    (header / "torch" / "extension.h.gch").write_bytes(bytes(3_000_000))
+    rows = [line.split("  ") for line in told("cache", "list").splitlines()]
+    assert [*filter(None, rows[2])][:2] == [build.info.key, "tiny"]
+    counts = {kind.strip(): (int(count), size) for count, kind, *_, size in rows[4:-1]}
+    assert {kind: count for kind, (count, _) in counts.items()} == {
+        "builds": 1,
+        "folders of compilations": 1,
+        "objects": 1,
+        "precompiled headers": 1,
+    }
+    assert counts["precompiled headers"][1] == "3.0 MB"
+    assert rows[-1] == ["0.0 of at most 20 GB (LLTM_JIT_CACHE_GB)"]
+    assert told("cache", "clear").startswith("removed:\n1  builds ")
+    assert told("cache", "clear") == "nothing is removed\n"
     assert not build.info.directory.exists()
-    assert engine.load(*tiny_spec(tmp_path)).module is build.module  # what is loaded stays so
+    assert engine.load(tiny()).module is build.module  # what is loaded stays so
 
 
-def test_cache_clear_removes_what_this_version_cannot_read(capsys, empty_root, tmp_path):
-    directory = engine.build(*tiny_spec(tmp_path)).directory
+def test_clear_removes_what_this_version_cannot_read(told, tiny, empty_root):
+    directory = engine.build(tiny()).directory
     (directory / cache.RECORD).write_text("{}")  # damaged, or of another version
-    assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == f"removed {directory.name}\n1 build removed\n"
+    assert "\n1  builds " in told("cache", "clear")
     assert not directory.exists()
 
 
-def test_precompiled_headers_are_listed_and_cleared(capsys, empty_root):
-    header = cache.make_builds_directory() / "pch" / "one"
-    (header / "torch").mkdir(parents=True)
-    (header / "torch" / "extension.h.gch").write_bytes(bytes(3_000_000))
-    (header / "header.json").write_text("{}")
-    assert main(["cache", "list"]) == 0
-    assert "\nprecompiled header one: 3 MB\n" in capsys.readouterr().out
-    assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == "removed precompiled header one\nno build removed\n"
-    assert not header.exists()
+def test_prune_removes_down_to_a_size_what_was_not_used_within_an_hour(
+    told, tiny, empty_root, monkeypatch
+):
+    old, new = (engine.build(tiny(f"int f() {{ return {n}; }}\n")).directory for n in (1, 2))
+    monkeypatch.setattr(retention, "size_of", lambda path: 6e8 if path in (old, new) else 0)
+    assert told("cache", "prune", "--gb", 1) == "nothing is removed\n"
+    os.utime(old / cache.RECORD, (0, 0))
+    assert told("cache", "prune") == "nothing is removed\n"
+    assert told("cache", "prune", "--gb", 1) == "removed:\n1  builds  600.0 MB\n"
+    assert (old.exists(), new.exists()) == (False, True)
 
 
-@pytest.mark.parametrize("words", [["clear"], ["prune", "--keep", "1"]])
-def test_removing_says_what_cannot_be_deleted(capsys, empty_root, tmp_path, monkeypatch, words):
-    directory = engine.build(*tiny_spec(tmp_path)).directory
-    if "prune" in words:  # the older of two
-        engine.build(*tiny_spec(tmp_path, "int answer() { return 43; }\n"))
+def test_what_cannot_be_deleted_is_told(told, tiny, empty_root, monkeypatch):
+    directory = engine.build(tiny()).directory
 
-    def read_only(path, *arguments):
+    def read_only(path):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-    monkeypatch.setattr(os, "mkdir", read_only)  # of a place to move it to
-    assert main(["cache", *words]) == 1
-    monkeypatch.undo()
-    said = capsys.readouterr().out
-    assert said == "no build removed\n1 kept: cannot be deleted (Read-only file system)\n"
+    monkeypatch.setattr(shutil, "rmtree", read_only)
+    said = told("cache", "clear", code=1)
+    assert f"{directory} cannot be deleted (Read-only file system)\n" in said
     assert directory.exists()

@@ -1,10 +1,9 @@
-"""The commands of `python -m lltm_jit`, at small sizes."""
+"""The commands about the LLTM cell, at small sizes, and `info`."""
 
 import json
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 
@@ -17,89 +16,53 @@ from lltm_jit.cli import main
 from lltm_jit.jit.user.settings import SETTINGS
 
 SMALL = ["-b", "2", "-f", "3", "-s", "4"]
-DEVICE_FLAGS = [
-    pytest.param([], id="cpu"),
-    pytest.param(
-        ["-c"],
-        id="cuda",
-        marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-    ),
-]
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+on_devices = pytest.mark.parametrize("flags", [[], pytest.param(["-c"], marks=NEEDS_GPU)])
 FIGURES = r"\d+\.\d{3}/\d+\.\d{3}"
 
 
 def run_module(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "lltm_jit", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **environment},
-    )
+    words, variables = [sys.executable, "-m", "lltm_jit", *arguments], {**os.environ, **environment}
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, env=variables)
 
 
-@pytest.mark.slow
-def test_a_path_that_the_terminal_cannot_show_is_shown_all_the_same(tmp_path):
-    root = tmp_path / "größe"
-    done = run_module("cache", "list", TORCH_EXTENSIONS_DIR=str(root), PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "gr\\xf6\\xdfe" in done.stdout
-
-
-@pytest.mark.parametrize("flags", DEVICE_FLAGS)
-@pytest.mark.parametrize("variant", ["py", "cpp"])
-@pytest.mark.parametrize("scale", ["s", "ms", "us"])
-def test_benchmark_prints_the_tutorials_line(capsys, variant, scale, flags):
-    assert main(["benchmark", variant, *SMALL, *flags, "-r", "3", "--scale", scale]) == 0
+@on_devices
+@pytest.mark.parametrize(("variant", "scale"), [("py", "s"), ("cpp", "ms"), ("cpp", "us")])
+def test_benchmark_prints_the_tutorials_line(told, variant, scale, flags):
     expected = f"Forward: {FIGURES} {scale} \\| Backward {FIGURES} {scale}\n"
-    assert re.fullmatch(expected, capsys.readouterr().out)
+    said = told("benchmark", variant, *SMALL, *flags, "-r", "3", "--scale", scale)
+    assert re.fullmatch(expected, said)
 
 
-@pytest.mark.slow
-def test_benchmark_of_plain_pytorch_builds_nothing(tmp_path):
-    done = run_module("benchmark", "py", *SMALL, "-r", "1", TORCH_EXTENSIONS_DIR=str(tmp_path))
-    assert done.returncode == 0
-    assert re.fullmatch(f"Forward: {FIGURES} us \\| Backward {FIGURES} us\n", done.stdout)
-    assert list(tmp_path.rglob("ok.json")) == []
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_benchmark_cuda_runs_on_the_gpu_unasked(capsys):
+@NEEDS_GPU
+def test_benchmark_cuda_runs_on_the_gpu_unasked(told):
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.max_memory_allocated()
-    assert main(["benchmark", "cuda", *SMALL, "-r", "3", "-d"]) == 0
+    assert "us | Backward" in told("benchmark", "cuda", *SMALL, "-r", "3", "-d")
     assert torch.cuda.max_memory_allocated() > before
-    assert "us | Backward" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build without CUDA kernels")
-def test_without_cuda_kernels_cuda_is_refused(capsys, monkeypatch):
+def test_without_cuda_kernels_cuda_is_refused(told, monkeypatch):
     """A GPU that torch sees is not enough: the fused cell would be ATen's."""
+    for command in (["benchmark", "cuda"], ["check", "forward", "-c"], ["check-grad", "cuda"]):
+        assert "error: expected a CUDA device, but " in told(*command, code=1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert main(["check-grad", "cuda", *SMALL]) == 1
-    assert "expected CUDA kernels, but the build has none: " in capsys.readouterr().err
+    said = told("check-grad", "cuda", *SMALL, code=1)
+    assert "expected CUDA kernels, but the build has none: " in said
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
-@pytest.mark.parametrize(
-    "command", [["benchmark", "cuda"], ["check", "forward", "-c"], ["check-grad", "cuda"]]
-)
-def test_without_a_gpu_cuda_is_refused(capsys, command):
-    assert main(command) == 1
-    assert "error: expected a CUDA device, but " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("flags", DEVICE_FLAGS)
-def test_check_compares_every_implementation(capsys, flags):
-    assert main(["check", "forward", "backward", *flags]) == 0
-    lines = capsys.readouterr().out.splitlines()
+@on_devices
+def test_check_compares_every_implementation(told, flags):
+    lines = told("check", "forward", "backward", *flags).splitlines()
     assert len(lines) == (8 if flags else 4)
     for line in lines:
         assert re.fullmatch(r"(Forward|Backward): Baseline \(Python\) vs\. [\w+ ]+ \.\.\. Ok", line)
+    assert "new_cell, difference:\ntensor(" in told("check", "forward", "-v", *SMALL)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_check_fails_when_an_implementation_is_wrong(capsys, monkeypatch, direction):
+def test_check_fails_when_an_implementation_is_wrong(told, monkeypatch, direction):
     right = functional.lltm_cell
 
     def wrong(*operands, impl):
@@ -107,45 +70,36 @@ def test_check_fails_when_an_implementation_is_wrong(capsys, monkeypatch, direct
         return (new_h, new_cell * 1.001) if impl == "fused" else (new_h, new_cell)
 
     monkeypatch.setattr(functional, "lltm_cell", wrong)
-    assert main(["check", direction]) == 1
-    out = capsys.readouterr().out
+    out = told("check", direction, code=1)
     assert "vs. C++ ... Ok" in out
     assert "vs. fused CPU ... FAILED" in out
 
 
-def test_check_verbose_prints_the_values(capsys):
-    assert main(["check", "forward", "-v", *SMALL]) == 0
-    assert "new_cell, difference:\ntensor(" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("flags", DEVICE_FLAGS)
+@on_devices
 @pytest.mark.parametrize("variant", ["py", "cpp"])
-def test_grad_check_passes(capsys, variant, flags):
-    assert main(["check-grad", variant, *SMALL, *flags]) == 0
-    assert capsys.readouterr().out == "Ok\n"
+def test_check_grad_passes(told, variant, flags):
+    assert told("check-grad", variant, *SMALL, *flags) == "Ok\n"
 
 
-def test_grad_check_fails_on_a_wrong_gradient(capsys, monkeypatch):
+def test_check_grad_fails_on_a_wrong_gradient(told, monkeypatch):
     right = functional.lltm_cell
 
     def wrong(input, *operands, impl):
         return right(input * 2 - input.detach(), *operands, impl=impl)
 
     monkeypatch.setattr(functional, "lltm_cell", wrong)
-    assert main(["check-grad", "py", *SMALL]) == 1
-    assert capsys.readouterr().out.startswith("FAILED\nJacobian mismatch")
+    assert told("check-grad", "py", *SMALL, code=1).startswith("FAILED\nJacobian mismatch")
 
 
-def test_grad_check_wants_a_variant_or_the_table(capsys):
+def test_check_grad_wants_a_variant_or_the_table(capsys):
     with pytest.raises(SystemExit):
         main(["check-grad"])
     assert "expected a variant (py, cpp or cuda) or --table" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", DEVICE_FLAGS)
-def test_grad_check_table_shows_that_float32_is_not_enough(capsys, flags):
-    assert main(["check-grad", "--table", *flags]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+@on_devices
+def test_check_grad_table_shows_that_float32_is_not_enough(told, monkeypatch, flags):
+    rows = [line.split() for line in told("check-grad", "--table", *flags).splitlines()]
     assert rows == [
         ["dtype", "eps", "lltm_jit.sigmoid", "torch.sigmoid"],
         ["float32", "1e-03", "passes", "passes"],
@@ -153,101 +107,55 @@ def test_grad_check_table_shows_that_float32_is_not_enough(capsys, flags):
         ["float64", "1e-04", "passes", "passes"],
         ["float64", "1e-06", "passes", "passes"],
     ]
-
-
-def test_grad_check_table_fails_when_sigmoid_is_wrong(monkeypatch):
     monkeypatch.setattr(functional, "sigmoid", lambda x: torch.sigmoid(x) + 0.1 * x.detach())
-    assert main(["check-grad", "--table"]) == 1
+    told("check-grad", "--table", code=1)
 
 
-def test_info_shows_the_loaded_builds(capsys):
-    for family in native.OWN:
-        native.load(family)
+def test_info_shows_the_loaded_builds(told, builds):
     info = lltm_jit.build_info()
-    assert main(["info", "--json", *info.families]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    families = {name: build._replace(cached=True) for name, build in info.families.items()}
+    facts = json.loads(told("info", "--json", *native.OWN))
     assert facts.keys() == {*info._fields}
-    for name, build in families.items():  # `cached` tells of the process that asks
+    for name in native.OWN:  # `cached` tells of the process that asks
+        build = builds[name]._replace(cached=True)
         assert facts["families"][name] == json.loads(json.dumps(build._asdict(), default=str))
+        assert (build.torch_version, bool(build.reason)) == (torch.__version__, True)
     assert facts["toolchain"] == json.loads(json.dumps(info.toolchain._asdict()))
-    assert info.lltm_jit_version == lltm_jit.__version__
-    assert info.python_version == platform.python_version()
-    assert info.toolchain.torch_version == torch.__version__
-    with pytest.raises(AttributeError):
-        info.families = {}
-    assert main(["info"]) == 0
-    out = capsys.readouterr().out
+    versions = (lltm_jit.__version__, platform.python_version(), torch.__version__)
+    assert (info.lltm_jit_version, info.python_version, info.toolchain.torch_version) == versions
+    out = told("info")
     assert torch.__version__ in out
-    for build in (info.families[family] for family in native.OWN):
-        assert build.torch_version == torch.__version__
-        assert build.reason
-        assert build.key in out
-    assert main(["info", "basic"]) == 0
-    out = capsys.readouterr().out
-    assert info.families["basic"].key in out
-    assert info.families["rnn"].key not in out
+    assert all(builds[name].key in out for name in native.OWN)
+    assert builds["rnn"].key not in told("info", "basic")
 
 
-def test_info_shows_the_settings_that_are_not_at_their_default(monkeypatch, capsys, tmp_path):
-    given = {"TORCH_EXTENSIONS_DIR": str(tmp_path), "LLTM_JIT_KEEP": "7"}
+def test_info_shows_the_settings_that_are_not_at_their_default(monkeypatch, told, tmp_path):
+    given = {"TORCH_EXTENSIONS_DIR": str(tmp_path), "LLTM_JIT_CACHE_GB": "7"}
     for name in SETTINGS:
         monkeypatch.setenv(name, given.get(name, ""))
-    assert main(["info", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["settings"] == given
-    assert main(["info"]) == 0
-    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("setting")]
+    assert json.loads(told("info", "--json"))["settings"] == given
+    shown = [line for line in told("info").splitlines() if line.startswith("setting")]
     assert shown == [f"setting   {name}={value}" for name, value in given.items()]
 
 
-def test_info_neither_builds_nor_imports_the_builder(tmp_path):
-    done = run_module(
-        "info", "--json", TORCH_EXTENSIONS_DIR=str(tmp_path), PYTHONPROFILEIMPORTTIME="1"
-    )
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info", "--json"],
+        pytest.param(["benchmark", "py", *SMALL, "-r", "1"], marks=pytest.mark.slow),
+    ],
+)
+def test_what_needs_no_build_makes_none(words, tmp_path):
+    done = run_module(*words, TORCH_EXTENSIONS_DIR=str(tmp_path), PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0
-    facts = json.loads(done.stdout)
-    assert facts["toolchain"]["torch_version"] == torch.__version__
-    assert facts["families"] == {}
     assert list(tmp_path.rglob("ok.json")) == []
+    # On a machine without a GPU, torch's may print a line that has nothing to do with it.
     assert " torch.utils\n" in done.stderr
     assert "torch.utils.cpp_extension" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "words", [["check", "forward"], pytest.param(["check-grad", "py"], marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["check", "forward"], ["check-grad", "py"]])
 def test_checking_does_not_import_the_builder(words):
-    """On a machine without a GPU, torch's may print a line that has nothing to do with it."""
     done = run_module(*words, PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0
-    assert " torch.utils\n" in done.stderr
     assert "torch.utils.cpp_extension" not in done.stderr
-
-
-INTERRUPTED = """
-from lltm_jit.cli import main
-from lltm_jit.cli.export import flags
-
-def run(args):
-    print("half a table")
-    raise KeyboardInterrupt
-
-flags.run = run
-main(["flags"])
-"""
-
-
-@pytest.mark.parametrize("read", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_ctrl_c_shows_what_there_is_if_somebody_reads_it(read, monkeypatch):
-    """Nobody does where Ctrl-C ended the other end of the pipe, too."""
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    reading, writing = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED], stdout=writing, stderr=subprocess.PIPE, text=True
-    )
-    os.close(writing)
-    with open(reading) as stdout:
-        if read:
-            assert stdout.read() == "half a table\n"
-    assert process.communicate()[1] == ""
-    assert process.returncode == -signal.SIGINT

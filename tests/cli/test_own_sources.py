@@ -12,7 +12,6 @@ from small_checkout import CHECKOUT, environment, run_in
 
 import lltm_jit
 from lltm_jit import native
-from lltm_jit.cli import main
 from lltm_jit.cli.new import create_standalone
 from lltm_jit.jit import BuildError, LltmJitError, wheel
 
@@ -44,85 +43,70 @@ def load(name):
     return lltm_jit.load(name, f"src/{name}", extra_cflags=["-DOWN=1"])
 
 
-def told(capsys, *words):
-    """What a command prints."""
-    assert main(list(words)) == 0
-    return capsys.readouterr().out
-
-
-def test_a_name_and_a_path_mean_the_build_that_load_made(project, capsys):
+def test_a_name_and_a_path_mean_the_build_that_load_made(project, told):
     library = lltm_jit.build_info(load("first")).library
     (project / "first").mkdir()  # a folder of that name has nothing to do with it
     for word in ("src/first", "src/first/first.cpp", "src", str(project / "src" / "first")):
-        assert told(capsys, "build", word) == f"{library}\n"
+        assert told("build", word) == f"{library}\n"
     (project / "first").rmdir()
-    assert told(capsys, "build", "first") == f"{library}\n"
-    assert json.loads(told(capsys, "flags", "first", "--json"))["CPPFLAGS"].count("-DOWN=1") == 1
-    assert "first: first.cpp" in told(capsys, "timings", "first")
-    assert told(capsys, "log", "first", "--path") == told(capsys, "log", "src/first", "--path")
-    facts = json.loads(told(capsys, "info", "first", "--json"))["families"]["first"]
+    assert told("build", "first") == f"{library}\n"
+    assert json.loads(told("flags", "first", "--json"))["CPPFLAGS"].count("-DOWN=1") == 1
+    assert "first: first.cpp" in told("timings", "first")
+    assert told("log", "first", "--path") == told("log", "src/first", "--path")
+    facts = json.loads(told("info", "first", "--json"))["families"]["first"]
     assert facts["library"] == str(library)
-    assert told(capsys, "archive", "first") == "liblltm_jit_first.a: 1 object\n"
-    said = told(capsys, "cache", "why", "first")
-    assert said.startswith(f"first: lltm_jit.load loads {library.parent.name}, made ")
+    assert told("archive", "first") == "liblltm_jit_first.a: 1 object\n"
+    said = told("cache", "why", "first")
+    assert said.startswith(f"first: lltm_jit.load loads {library}, made ")
     (project / "src" / "first" / "value.h").write_text("#define VALUE 2\n")
-    said = told(capsys, "cache", "why", "src/first")
+    said = told("cache", "why", "src/first")
     assert said.startswith("first: lltm_jit.load would build ")
     assert said.endswith(", because:\n  - first/value.h changed\n")
-    assert "first: " in told(capsys, "info", "first").splitlines()[-1]
+    assert "first: " in told("info", "first").splitlines()[-1]
 
 
-def test_a_path_that_was_never_built(project, capsys):
-    library = told(capsys, "build", "src/second").strip()
+def test_a_path_that_was_never_built(project, told):
+    library = told("build", "src/second").strip()
     assert library.endswith("second.so")
     assert str(lltm_jit.build_info(lltm_jit.load("second", "src/second")).library) == library
-    assert told(capsys, "build", "src").split() == [library]  # what of it is built
-    assert main(["build", "nowhere.cpp"]) == 1
+    assert told("build", "src").split() == [library]  # what of it is built
     said = "'nowhere.cpp' is neither a path, nor a family (basic, rnn, stylegan), nor the name"
-    assert said in capsys.readouterr().err
+    assert said in told("build", "nowhere.cpp", code=1)
 
 
-def test_a_build_directory_means_what_was_built_there(project, capsys):
-    module = lltm_jit.load("second", "src/second", build_directory="here")
-    info = lltm_jit.build_info(module)
-    assert told(capsys, "build", "here") == f"{info.library}\n"
-    said = told(capsys, "cache", "why", "here")
-    assert said.startswith(f"second: lltm_jit.load loads {info.key}, made ")
-
-
-def test_a_build_whose_library_is_gone_is_none(project, capsys):
-    os.remove(told(capsys, "build", "src/first").strip())
-    said = told(capsys, "cache", "why", "src/first")
+def test_a_build_whose_library_is_gone_is_none(project, told):
+    os.remove(told("build", "src/first").strip())
+    said = told("cache", "why", "src/first")
     assert said.startswith("first: lltm_jit.load would build it, because:")
     assert said.endswith("- the cached build cannot be used\n")
-    assert "first: no build of its sources in " in told(capsys, "info", "src/first")
+    assert "first: no build of its sources in " in told("info", "src/first")
 
 
-def test_several_extensions_of_a_path(project, capsys):
+def test_several_extensions_of_a_path(project, told):
     for name in ("first", "second"):
         load(name)
-    built = told(capsys, "build", "src").split()
+    built = told("build", "src").split()
     assert sorted(os.path.basename(line) for line in built) == ["first.so", "second.so"]
-    assert main(["flags", "src"]) == 1
-    assert "expected one extension, but src means 2: " in capsys.readouterr().err
+    said = told("flags", "src", code=1)
+    assert "expected one extension, but src means 2: " in said
 
 
-def test_compile_commands_of_a_path(project, capsys):
+def test_compile_commands_of_a_path(project, told):
     output = project / "src" / "first" / "compile_commands.json"
-    assert told(capsys, "compile-commands", "src/first") == f"{output}: 1 file\n"
+    assert told("compile-commands", "src/first") == f"{output}: 1 file\n"
     (entry,) = json.loads(output.read_text())
     assert entry["file"] == str(project / "src" / "first" / "first.cpp")
 
 
-def test_a_folder_of_a_family_is_the_family(capsys):
+def test_a_folder_of_a_family_is_the_family(told):
     path = os.path.relpath(CHECKOUT / "kernels" / "rnn" / "cells")
-    assert told(capsys, "cache", "why", path) == told(capsys, "cache", "why", "rnn")
+    assert told("cache", "why", path) == told("cache", "why", "rnn")
 
 
-def test_text_is_known_by_its_name(project, capsys):
+def test_text_is_known_by_its_name(project, told):
     source = SOURCE.replace("NAME", "text").replace('#include "value.h"', "#define VALUE 3")
     module = lltm_jit.load_inline("text", source, no_implicit_headers=True)
-    assert told(capsys, "build", "text").strip() == module.__file__
+    assert told("build", "text").strip() == module.__file__
 
 
 def test_build_compiles_and_imports_nothing(project, capsys, monkeypatch):
@@ -184,7 +168,7 @@ assert lltm_jit.build_info(blend.module) == info
 def test_a_standalone_project_passes_its_tests_and_its_wheel_has_its_kernels(tmp_path):
     """Which are compiled once."""
     native.load("rnn")  # the program below finds the package's own kernels
-    create_standalone(tmp_path, "blend")
+    create_standalone(tmp_path, "blend", "scale_add")
     project, site = tmp_path / "blend", tmp_path / "site"
     done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", project)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -192,13 +176,8 @@ def test_a_standalone_project_passes_its_tests_and_its_wheel_has_its_kernels(tmp
     setup = project / "setup.py"
     assert len(re.findall(r".*(?:PREBUILD|wheel).*", setup.read_text().rpartition('"""')[2])) == 3
     variables = {**environment(CHECKOUT), "LLTM_JIT_PREBUILD": "1"}
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
-        cwd=project,
-        env=variables,
-        capture_output=True,
-        text=True,
-    )
+    made = [sys.executable, "setup.py", "--quiet", "bdist_wheel"]
+    done = subprocess.run(made, cwd=project, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = (project / "dist").glob("*.whl")
     assert not file.name.endswith("-any.whl")
@@ -207,12 +186,9 @@ def test_a_standalone_project_passes_its_tests_and_its_wheel_has_its_kernels(tmp
 
     def run():
         paths = os.pathsep.join([str(site), variables["PYTHONPATH"]])
-        return subprocess.run(
-            [sys.executable, "-c", WITH_THE_WHEEL],
-            env={**os.environ, "LLTM_JIT_DISABLE_JIT": "1", "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-        )
+        env = {**os.environ, "LLTM_JIT_DISABLE_JIT": "1", "PYTHONPATH": paths}
+        words = [sys.executable, "-c", WITH_THE_WHEEL]
+        return subprocess.run(words, env=env, capture_output=True, text=True)
 
     done = run()
     assert done.returncode == 0, done.stderr

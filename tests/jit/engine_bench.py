@@ -63,8 +63,9 @@ class Bench:
         """One that takes the orders in a source, and more by the sources' names, or is deaf."""
         compiler = self.directory / directory / "c++"
         compiler.parent.mkdir(exist_ok=True)
+        python = os.path.realpath(sys.executable)  # the environment's may have a blank in its path
         compiler.write_text(
-            f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
+            f"#!{python} -IS\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
             f"import fake_cxx\nfake_cxx.main({version!r}, {deaf!r}, {orders or {}!r})\n"
         )
         compiler.chmod(0o755)

@@ -1,31 +1,24 @@
-"""``doctor``: is this machine able to build, and if not, what to do about it."""
+"""``doctor``: check whether this machine can build, and say what to fix.
 
-from __future__ import annotations
+examples:
+  python -m lltm_jit doctor           one line per check; below each problem, how to fix it
+  python -m lltm_jit doctor --json    the same, for programs; exits with 1 if builds would fail
+"""
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 
 from lltm_jit import native
 
 from . import builds, tools
-from .trial import Finding
-
-EXAMPLES = """\
-examples:
-  {prog} doctor           one line per check; below each problem, how to fix it
-  {prog} doctor --json    the same, for programs; exits with 1 if builds would fail"""
+from .trial import Finding, ok, problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object: for each check its status, text and cure",
-    )
+    about = "print one JSON object: for each check its status, text and cure"
+    parser.add_argument("--json", action="store_true", help=about)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,14 +31,11 @@ def run(args: argparse.Namespace) -> int:
                 print(f"{'':<8} {'':<18} -> {finding.cure}", flush=True)
     problems = [name for name, finding in findings.items() if finding.status == "problem"]
     if args.json:
-        json.dump(
-            {name: asdict(finding) for name, finding in findings.items()}, sys.stdout, indent=2
-        )
-        print()
-    elif problems:
-        print(f"\nnot ready to build: see {', '.join(problems)}")
+        told = {name: finding._asdict() for name, finding in findings.items()}
+        print(json.dumps(told, indent=2))
     else:
-        print("\nready to build")
+        see = f"not ready to build: see {', '.join(problems)}"
+        print(f"\n{see if problems else 'ready to build'}")
     return 1 if problems else 0
 
 
@@ -74,7 +64,7 @@ def outcome(check: Callable[[], Finding], before: dict[str, Finding]) -> Finding
     try:
         return check()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-        told = next((name for name, finding in before.items() if finding.text == str(error)), "")
-        if told:
-            return Finding("ok", f"skipped: see {told}")
-        return Finding("problem", f"the check itself failed: {type(error).__name__}: {error}")
+        for name, finding in before.items():
+            if finding.text == str(error):
+                return ok(f"skipped: see {name}")
+        return problem(f"the check itself failed: {type(error).__name__}: {error}")

@@ -1,55 +1,70 @@
-"""``archive``: static libraries of the compiled objects, to link into a program of your own.
+"""``archive``: make a static library of an extension's object files.
 
 One for each extension: sources of core/ are compiled for several families, to objects of the same
 name. A program may link several of the libraries, because the linker takes such an object from the
 first one only.
-"""
 
-from __future__ import annotations
+examples:
+  python -m lltm_jit archive basic                        liblltm_jit_basic.a, in this directory
+  python -m lltm_jit archive kernels/mine -o libmine.a    an extension of yours
+"""
 
 import argparse
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
-from lltm_jit.jit import LltmJitError, ToolchainError
-from lltm_jit.jit.loading.parallel import build_all
-from lltm_jit.jit.user.progress import many
+from lltm_jit.jit import LltmJitError, Spec, ToolchainError
+from lltm_jit.jit.compile.objects import Store
+from lltm_jit.jit.loading.engine import build, build_all
+from lltm_jit.jit.store import cache, lock
+from lltm_jit.jit.user.progress import Reporter, many
 
 from .. import _extensions
-
-EXAMPLES = """\
-examples:
-  {prog} archive basic                        liblltm_jit_basic.a, in this directory
-  {prog} archive kernels/mine -o libmine.a    an extension of yours"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="the file to write, for a single extension (default: liblltm_jit_NAME.a)",
-    )
+    about = "the file to write, for a single extension (default: liblltm_jit_NAME.a)"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=about)
 
 
 def run(args: argparse.Namespace) -> int:
     extensions = _extensions.chosen(args.names)
-    if args.output and len(extensions) > 1:
-        names = ", ".join(extension.name for extension in extensions)
-        raise LltmJitError(
-            f"expected one extension with --output, but got {len(extensions)}: {names}"
-        )
+    names = [extension.name for extension in extensions]
+    if args.output and len(names) > 1:
+        told = f"but got {len(names)}: {', '.join(names)}"
+        raise LltmJitError(f"expected one extension with --output, {told}")
     archiver = shutil.which("ar")
     if archiver is None:
         raise ToolchainError("ar was not found; it comes with the C++ compiler's binutils")
-    for info in build_all(extensions):
-        output = args.output or Path(f"liblltm_jit_{info.name}.a")
-        objects = sorted(info.directory.glob("*.o"))
-        output.unlink(missing_ok=True)  # ar would add to what is there
-        if subprocess.run([archiver, "rcs", output, *objects]).returncode:
+    build_all(extensions)
+    for extension in extensions:
+        output = args.output or Path(f"liblltm_jit_{extension.name}.a")
+        output.write_bytes(b"")  # an error names it
+        output.unlink()  # ar would add to what is there
+        count = _archive(extension, [archiver, "rcs", str(output.absolute())])
+        if not count:
             return 1  # ar has said why
-        print(f"{output}: {many(len(objects), 'object')}")
+        print(f"{output}: {many(count, 'object')}")
+    return 0
+
+
+def _archive(extension: Spec, command: list[str]) -> int:
+    """Run a command on the objects of an extension that is built; their number, 0 if it fails.
+
+    The objects come from the store. One that is not there any more is compiled again.
+    """
+    with _extensions.requested(extension) as request:
+        commands = _extensions.build_file(request).commands()
+        for anew in (False, True):
+            if anew:
+                build(extension, force=True)
+            with lock.held(request.place, Reporter().say):
+                cache.make_directory(request.work)
+                store = Store(request, commands, time.time_ns())
+                if anew or all(map(store.find, commands)):
+                    done = subprocess.run([*command, *commands], cwd=request.work)
+                    return len(commands) if done.returncode == 0 else 0
     return 0

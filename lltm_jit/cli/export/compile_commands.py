@@ -1,75 +1,65 @@
-"""``compile-commands``: compile_commands.json, for clangd and other tools that read C++."""
+"""``compile-commands``: write compile_commands.json, for clangd.
 
-from __future__ import annotations
+examples:
+  python -m lltm_jit compile-commands                   every family; the file goes next to kernels/
+  python -m lltm_jit compile-commands ~/mine/kernels    an extension of yours; next to its sources
+"""
 
 import argparse
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 from lltm_jit import native
-from lltm_jit.jit import detect
-from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit import Spec
 from lltm_jit.jit.user.progress import many
 
-from .. import _build, _extensions
+from .. import _extensions
 from . import flags
 
-EXAMPLES = """\
-examples:
-  {prog} compile-commands                   every family; the file goes next to kernels/
-  {prog} compile-commands ~/mine/kernels    an extension of yours; next to its sources"""
+_OF_GCC_ALONE = re.compile(r"-fno-gnu-unique|--param=.*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help=f"{_extensions.HELP} (default: every family)")
-    add(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="the file to write (default: compile_commands.json next to the sources; for families, "
-        "next to kernels/)",
-    )
+    _extensions.add_argument(parser, "every family")
+    about = "the file to write (default: compile_commands.json next to the sources; for families, "
+    about += "next to kernels/)"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=about)
 
 
 def run(args: argparse.Namespace) -> int:
     # A source of core/ is compiled for several families; clangd takes one entry a file.
     extensions = _extensions.chosen(args.names or [_extensions.ALL])
-    builds = _build.compiled(extensions)
-    entries = {entry["file"]: entry for build in builds for entry in collect(build)}
-    output = args.output or directory(extensions) / "compile_commands.json"
+    entries = {entry["file"]: entry for each in extensions for entry in _entries(each)}
+    folder = Path(os.path.commonpath(map(os.path.dirname, entries)))
+    if any(extension.ours for extension in extensions):
+        folder = native.kernels_directory().parent
+    output = args.output or folder / "compile_commands.json"
     output.write_text(json.dumps(list(entries.values()), indent=2) + "\n", "utf-8")
     print(f"{output}: {many(len(entries), 'file')}")
     return 0
 
 
-def directory(extensions: list[Extension]) -> Path:
-    """Where clangd looks for the commands of these extensions."""
-    if any(extension.packaged for extension in extensions):
-        return native.kernels_directory().parent
-    sources = [path for each in extensions for path in each.spec(detect()).sources]
-    return Path(os.path.commonpath([path.parent for path in sources]))
-
-
-def collect(build: _build.CompiledBuild) -> list[dict[str, Any]]:
-    """One entry per source: ninja's own database, with nvcc's lines made clang's."""
+def _entries(extension: Spec) -> list[dict[str, Any]]:
+    """One entry per source, with a command that clang understands."""
     entries = []
-    for entry in _build.database(build.info.directory):
-        words, (file,) = build.words(entry["command"]), build.words(shlex.quote(entry["file"]))
-        if file.endswith(".cu"):
-            words = clang_words(words, file)
-        entries.append({"directory": entry["directory"], "file": file, "arguments": words})
+    with _extensions.requested(extension) as request:
+        commands = _extensions.build_file(request).commands().values()
+        for source, command in zip(request.sources, commands, strict=True):
+            words, file = shlex.split(command), request.path_of(source)
+            if file.endswith(".cu"):
+                words = _clang_words(words, file, request.toolchain.cuda_home)
+            words = [word for word in words if not _OF_GCC_ALONE.fullmatch(word)]
+            entries.append({"directory": str(request.work), "file": file, "arguments": words})
     return entries
 
 
-def clang_words(words: list[str], source: str) -> list[str]:
+def _clang_words(words: list[str], source: str, cuda_home: str | None) -> list[str]:
     """An nvcc command as clang wants it: clangd knows CUDA, but not nvcc's options."""
     preprocessor, others = flags.split(words)
     standard = [word for word in others if word.startswith("-std=")]
-    cuda_home = detect().cuda_home
     place = [f"--cuda-path={cuda_home}"] if cuda_home else []
     return ["clang++", "-x", "cuda", *place, *preprocessor, *standard, "-c", source]

@@ -1,68 +1,58 @@
-"""``flags``: the compile line, for a Makefile of your own.
+"""``flags``: print compilers and flags as Makefile variables.
 
 The output is a piece of a Makefile: `python -m lltm_jit flags > flags.mk`, then `include flags.mk`.
-"""
 
-from __future__ import annotations
+examples:
+  python -m lltm_jit flags > flags.mk          then `include flags.mk` in your Makefile
+  python -m lltm_jit flags rnn --json          as lists of words, for programs
+  python -m lltm_jit flags kernels/            your own, with -O1 unless you gave a level
+"""
 
 import argparse
 import json
+import re
 import shlex
 
 from lltm_jit import native
-from lltm_jit.jit.compile import files_read
-from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit import Spec
+from lltm_jit.jit.compile import ninja
 
-from .. import _build, _extensions
+from .. import _extensions
 
 RULES = """\
 # $(CXX) $(CPPFLAGS) $(CXXFLAGS) -c name.cpp -o name.o
 # $(NVCC) $(CPPFLAGS) $(NVCCFLAGS) -c name_cuda.cu -o name_cuda.o
 # $(CXX) name.o name_cuda.o $(LDFLAGS) -o name.so"""
 
-_PREPROCESSOR = ("-I", "-D", "-U")
-
-
-EXAMPLES = """\
-examples:
-  {prog} flags > flags.mk          then `include flags.mk` in your Makefile
-  {prog} flags rnn --json          as lists of words, for programs
-  {prog} flags kernels/            those of your own sources, with -O1 unless you gave a level"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_one(parser, "%(default)s", native.OWN[0])
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON instead of Makefile variables"
-    )
+    about = "print JSON instead of Makefile variables"
+    parser.add_argument("--json", action="store_true", help=about)
 
 
 def run(args: argparse.Namespace) -> int:
-    flags = collect(_extensions.one(args.name))
-    if args.json:
-        print(json.dumps(flags, indent=2))
-        return 0
-    print(RULES)
-    for name, words in flags.items():
-        print(f"{name} := {shlex.join(words).replace('$', '$$')}")
+    flags = _collect(_extensions.one(args.name))
+    lines = [f"{name} := {shlex.join(words)}".replace("$", "$$") for name, words in flags.items()]
+    print(json.dumps(flags, indent=2) if args.json else "\n".join([RULES, *lines]))
     return 0
 
 
-def collect(extension: Extension) -> dict[str, list[str]]:
+def _collect(extension: Spec) -> dict[str, list[str]]:
     """The words of each variable of :data:`RULES`; NVCC's only where CUDA is compiled."""
-    (build,) = _build.compiled([extension])
-    variables = build.variables()
+    with _extensions.requested(extension) as request:
+        told = _extensions.build_file(request).variables.items()
+    variables = {name: shlex.split(re.sub(r"\$([$ :])", r"\1", text)) for name, text in told}
     preprocessor, compiler = split(variables["cflags"])
     flags = {
         "CXX": variables["cxx"],
         "CPPFLAGS": preprocessor,
         "CXXFLAGS": [*compiler, *variables["post_cflags"]],
-        "LDFLAGS": [word for word in variables["ldflags"] if word != files_read.TELL_LINK],
+        "LDFLAGS": [word for word in variables["ldflags"] if word != ninja.TELL_LINK],
     }
     if "nvcc" in variables:
         # nvcc has macros of its own, so all of its preprocessor flags that C++ lacks go here.
-        nvcc_flags = [*variables["cuda_cflags"], *variables["cuda_post_cflags"]]
-        own, rest = split(nvcc_flags)
+        own, rest = split([*variables["cuda_cflags"], *variables["cuda_post_cflags"]])
         flags["NVCC"] = variables["nvcc"]
         flags["NVCCFLAGS"] = [word for word in own if word not in preprocessor] + rest
     return flags
@@ -70,13 +60,8 @@ def collect(extension: Extension) -> dict[str, list[str]]:
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
     """The preprocessor's flags, and the others."""
-    preprocessor, others = [], []
-    following = iter(words)
-    for word in following:
-        if word == "-isystem":
-            preprocessor += [word, next(following)]
-        elif word.startswith(_PREPROCESSOR):
-            preprocessor.append(word)
-        else:
-            others.append(word)
-    return preprocessor, others
+    parts: dict[bool, list[str]] = {True: [], False: []}
+    for before, word in zip(["", *words], words, strict=False):
+        own = word.startswith(("-I", "-D", "-U")) or "-isystem" in (before, word)
+        parts[own].append(word)
+    return parts[True], parts[False]

@@ -1,7 +1,5 @@
 """What the commands about the LLTM cell share: the sizes and the device, from flags."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +8,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import functional, native
-from lltm_jit.jit.machine import toolchain
-from lltm_jit.jit.user.errors import ToolchainError
+from lltm_jit.jit import ToolchainError, detect
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
@@ -33,23 +30,19 @@ def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, o
 
     What has no default has no flag.
     """
-    batch_size, input_size, hidden_size = defaults
     sizes = parser.add_argument_group("sizes and device")
-    for flags, what, default in (
-        (("-b", "--batch-size"), "batch size", batch_size),
-        (("-f", "--features"), "input features", input_size),
-        (("-s", "--state-size"), "hidden units", hidden_size),
-    ):
+    flags = (("-b", "--batch-size"), ("-f", "--features"), ("-s", "--state-size"))
+    what = ("batch size", "input features", "hidden units")
+    for names, words, default in zip(flags, what, defaults, strict=True):
         if default is not None:
-            about = f"{what} (default: {default})"
-            sizes.add_argument(*flags, type=positive, metavar="N", help=about)
+            about = f"{words} (default: {default})"
+            sizes.add_argument(*names, type=positive, metavar="N", help=about)
     add_device(sizes)
 
 
 def add_device(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "-c", "--cuda", action="store_true", help="run on the GPU (default: on the CPU)"
-    )
+    about = "run on the GPU (default: on the CPU)"
+    parser.add_argument("-c", "--cuda", action="store_true", help=about)
 
 
 def add_dtype(parser: argparse.ArgumentParser, default: str | None, about: str) -> None:
@@ -74,20 +67,16 @@ def positive(text: str) -> int:
 def operands(sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """input, weights, bias, old_h, old_cell, each requiring grad; the same at every call."""
     generator = torch.Generator().manual_seed(0)
-    batch_size, input_size, hidden_size = sizes
-    scale = hidden_size**-0.5  # as the module initialises its parameters
+    batch, features, units = sizes
+    scale = units**-0.5  # as the module initialises its parameters
 
     def draw(*shape: int) -> Tensor:
         values = torch.randn(shape, generator=generator, dtype=torch.float64)
         return values.to(device, dtype)
 
-    tensors = [
-        draw(batch_size, input_size),
-        draw(3 * hidden_size, hidden_size + input_size) * scale,
-        draw(3 * hidden_size) * scale,
-        draw(batch_size, hidden_size),
-        draw(batch_size, hidden_size),
-    ]
+    weights, bias = (3 * units, units + features), (3 * units,)
+    tensors = [draw(batch, features), draw(*weights) * scale, draw(*bias) * scale]
+    tensors += [draw(batch, units), draw(batch, units)]
     return [tensor.requires_grad_() for tensor in tensors]
 
 
@@ -107,6 +96,6 @@ def device(cuda: bool, family: str = "rnn") -> torch.device:
         reason = "torch sees no GPU" if torch.version.cuda else "this torch is built without CUDA"
         raise ToolchainError(f"expected a CUDA device, but {reason}")
     if native.load(family).info.cuda_version is None:
-        missing = toolchain.detect().cuda_missing
+        missing = detect().cuda_missing
         raise ToolchainError(f"expected CUDA kernels, but the build has none: {missing}")
     return torch.device("cuda")

@@ -1,9 +1,12 @@
-"""``check {forward,backward} ...``: every implementation of the LLTM cell against plain PyTorch."""
+"""``check``: compare the LLTM cell's implementations with plain PyTorch.
 
-from __future__ import annotations
+examples:
+  python -m lltm_jit check forward backward     both, on the CPU
+  python -m lltm_jit check backward -c          the CUDA kernels too
+  python -m lltm_jit check forward -b 64 -s 512 -v
+"""
 
 import argparse
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -12,25 +15,13 @@ from torch import Tensor
 from lltm_jit import functional, native
 from lltm_jit.cli import lltm
 
-INPUT_NAMES = ("input", "weights", "bias", "old_h", "old_cell")
-OUTPUT_NAMES = ("new_h", "new_cell")
-
-
-EXAMPLES = """\
-examples:
-  {prog} check forward backward     both, on the CPU
-  {prog} check backward -c          the CUDA kernels too
-  {prog} check forward -b 64 -s 512 -v"""
+INPUTS, OUTPUTS = ("input", "weights", "bias", "old_h", "old_cell"), ("new_h", "new_cell")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "direction",
-        choices=["forward", "backward"],
-        nargs="+",
-        help="compare the new state, or the gradients of all inputs, in float64",
-    )
+    add, both = parser.add_argument, ["forward", "backward"]
+    about = "compare the new state, or the gradients of all inputs, in float64"
+    add("direction", choices=both, nargs="+", help=about)
     lltm.add_sizes(parser, lltm.CHECK_SIZES)
     add("-v", "--verbose", action="store_true", help="also print the values")
 
@@ -40,47 +31,35 @@ def run(args: argparse.Namespace) -> int:
     native.load("rnn")
     sizes = lltm.sizes(args, lltm.CHECK_SIZES)
     operands = lltm.operands(sizes, torch.float64, torch.device("cpu"))
-    grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUT_NAMES]
+    grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUTS]
+
+    def compute(direction: str, impl: str, where: torch.device | str) -> dict[str, Tensor]:
+        cell = partial(functional.lltm_cell, impl=impl)
+        outputs = cell(*(operand.to(where) for operand in operands))
+        if direction == "forward":
+            return dict(zip(OUTPUTS, outputs, strict=True))
+        grads = torch.autograd.grad(outputs, operands, [grad.to(where) for grad in grad_outputs])
+        return dict(zip(INPUTS, grads, strict=True))
+
+    opponents: list[tuple[str, str, torch.device | str]]
     opponents = [("C++", "aten", "cpu"), ("fused CPU", "fused", "cpu")]
     if args.cuda:
         opponents += [("C++ on CUDA", "aten", device), ("CUDA", "fused", device)]
-
     agree = True
     for direction in args.direction:
-        compute = forward if direction == "forward" else backward
-        names = OUTPUT_NAMES if direction == "forward" else INPUT_NAMES
-        baseline = compute(operands, grad_outputs, "reference", "cpu")
+        baseline = compute(direction, "reference", "cpu")
         for title, impl, where in opponents:
             print(f"{direction.capitalize()}: Baseline (Python) vs. {title} ... ", end="")
-            values = compute(operands, grad_outputs, impl, where)
-            difference = compare(names, baseline, values, args.verbose)
+            difference = compare(baseline, compute(direction, impl, where), args.verbose)
             print(difference or "Ok")
             agree = agree and not difference
     return 0 if agree else 1
 
 
-def forward(
-    operands: Sequence[Tensor], _: Sequence[Tensor], impl: str, device: str
-) -> Sequence[Tensor]:
-    """new_h and new_cell, computed on `device`."""
-    cell = partial(functional.lltm_cell, impl=impl)
-    return cell(*(operand.to(device) for operand in operands))
-
-
-def backward(
-    operands: Sequence[Tensor], grad_outputs: Sequence[Tensor], impl: str, device: str
-) -> Sequence[Tensor]:
-    """The gradients of all operands, computed on `device`."""
-    outputs = forward(operands, grad_outputs, impl, device)
-    return torch.autograd.grad(outputs, operands, [grad.to(device) for grad in grad_outputs])
-
-
-def compare(
-    names: Sequence[str], expected: Sequence[Tensor], actual: Sequence[Tensor], verbose: bool
-) -> str:
+def compare(expected: dict[str, Tensor], actual: dict[str, Tensor], verbose: bool) -> str:
     """What differs, as text; empty when nothing does."""
-    for name, first, second in zip(names, expected, actual, strict=True):
-        first, second = first.detach(), second.detach().cpu()
+    for name in expected:
+        first, second = expected[name].detach(), actual[name].detach().cpu()
         if verbose:
             print(f"\n{name}, expected:\n{first}\n{name}, computed:\n{second}\n{name}, difference:")
             print(second - first)

@@ -122,6 +122,8 @@ class _Build:
                 (work / name).unlink(missing_ok=True)  # it may be another's who shares the root
                 (work / name).write_text(text, "utf-8")
             self._log.write_text(self._log_head(), "utf-8", "backslashreplace")
+            for path in (self._log, *(work / name for name in given)):
+                cache.set_mode(path)
 
     def _in_turn(self, made: dict[str, Made]) -> list[str]:
         """The objects to compile, those of most text first: none that takes long is left for the

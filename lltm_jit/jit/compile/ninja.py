@@ -26,7 +26,7 @@ from ..machine.tools import SPEAK_PLAINLY
 from ..request import flags
 from ..request.request import Request
 from ..store import cache
-from ..user import cancel
+from ..user import cancel, settings
 from ..user.errors import ToolchainError
 from ..user.progress import FAILED
 from .guard import end_session
@@ -139,6 +139,10 @@ def _cpp_extension() -> Any:
     # The working directory may be gone, and setuptools fails where modules are searched in it.
     sys.path = [folder for folder in searched if folder]
     try:
+        os.getcwd()
+    except OSError:  # it was removed, and setuptools would look there
+        sys.path_importer_cache.setdefault("", None)
+    try:
         from torch.utils import cpp_extension
     finally:
         sys.path = searched
@@ -193,6 +197,7 @@ def run(
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,  # Ctrl-C goes to us alone, and we end the guard in order
+            umask=0o002 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o022,
         )
     except OSError as error:
         raise ToolchainError(f"cannot start {command[0]}: {error.strerror}") from error

@@ -15,7 +15,7 @@ _TABLE = r"""
 Killed signal terminated|ended by SIGKILL|signal 9|: Killed$|unable to execute command: Killed
 |virtual memory exhausted|annot allocate memory|out of memory
   most likely memory ran out: set MAX_JOBS to fewer jobs at a time{jobs}
-Resource temporarily unavailable|annot fork$
+Resource temporarily unavailable|annot fork$|an't start new thread
   the system allows no more processes: set MAX_JOBS to fewer jobs at a time{jobs}, or raise the
   limit (`ulimit -u`, or the container's limit of pids)
 No space left on device

@@ -191,7 +191,7 @@ class _Source:
         try:
             (build,) = variants.builds_of([variant])
         except BuildError as error:
-            raise BuildError(self._text.placed(str(error))) from None
+            raise BuildError(self._text.placed(str(error)), **vars(error)) from None
         if not self._name:
             # The first one's name is the same in every process, as an exported program needs it.
             number = next(_calls.setdefault(self._place, itertools.count(1)))

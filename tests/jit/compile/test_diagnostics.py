@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from golden import record
 
 from lltm_jit.jit.compile import diagnostics
-from lltm_jit.jit.request.spec import BuildSpec
+from lltm_jit.jit.request.spec import Spec
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LOGS = {str(path.relative_to(GOLDEN).with_suffix("")): path for path in GOLDEN.glob("*/*.log")}
 
 
+def asked(name: str, *sources: str, **fields) -> SimpleNamespace:
+    """A request, as far as messages look at one."""
+
+    def is_own(file: str) -> bool:
+        return file in sources or (os.path.isabs(file) and not file.startswith(("/usr/", "/opt/")))
+
+    spec = Spec(name, sources, **fields)
+    return SimpleNamespace(spec=spec, is_own=is_own, path_of=str, work=Path.cwd(), objects=())
+
+
 def message(log: str, status: int = 1) -> str:
     """The message for a log, as if its sources were those of an extension."""
-    spec = BuildSpec(
-        "case", tuple(map(Path, sorted(record.SOURCES))), with_cuda=True, base=Path.cwd()
-    )
-    return f"{diagnostics.explain(log, spec, Path('build.log'), status, jobs=8)}\n"
+    request = asked("case", *record.SOURCES)
+    return f"{diagnostics.explain(log, request, Path('build.log'), status, jobs=8)}\n"
 
 
 def expected() -> dict[str, str]:
@@ -55,7 +65,7 @@ def test_every_message_has_its_log():
 
 def test_a_file_is_named_as_seen_from_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    spec = BuildSpec("case", (tmp_path / "kernels/op.cpp",), base=tmp_path / "kernels")
+    spec = asked("case", f"{tmp_path}/kernels/op.cpp")
     for file, shown in ((f"{tmp_path}/kernels/a.h", "kernels/a.h"), ("/home/me/b.h",) * 2):
         error = diagnostics.explain(f"{file}:7:1: error: x\n", spec, Path("build.log"), 1, jobs=8)
         assert str(error).splitlines()[1] == f"  --> {shown}:7:1"
@@ -65,7 +75,7 @@ def test_warnings_of_the_users_code_are_shown_each_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "op.cpp"
     source.write_text("int f() {}\n" * 7)
-    spec = BuildSpec("op", (source,), base=tmp_path)
+    spec = asked("op", str(source))
     of_gcc = [f"{source}:{n}:10: warning: no return [-Wreturn-type]" for n in range(1, 8)]
     of_nvcc = f'{source}(1): warning #177-D: variable "x" was declared but never referenced'
     log = "\n".join(["/usr/include/c++/vector:3:1: warning: theirs", of_nvcc, of_nvcc, *of_gcc])
@@ -100,7 +110,7 @@ def test_warnings_of_the_users_code_are_shown_each_once(tmp_path, monkeypatch):
     ],
 )
 def test_import_errors(error, cure):
-    lines = diagnostics.explain_import(error, "/cache/x.so").splitlines()
+    lines = diagnostics.explain_import(error, "/cache/x.so", asked("x")).splitlines()
     assert lines[0] == f"error: the built library cannot be imported: {error}"
     assert cure in lines[1]
     assert lines[2] == "   = /cache/x.so"

@@ -21,7 +21,7 @@ import pytest
 import tqdm
 from engine_bench import ALL, HERE, alive
 
-from lltm_jit.jit import BuildError, detect, load
+from lltm_jit.jit import BuildError, load
 from lltm_jit.jit.user import progress
 from lltm_jit.jit.user.progress import Follower, Reporter
 
@@ -135,7 +135,7 @@ def test_a_file_has_its_own_seconds(monkeypatch, capsys):
 def test_a_failed_file_is_marked(bench, capsys):
     bench.write("one/one.cpp", "//! error x\n")
     with pytest.raises(BuildError):
-        load(bench.spec(), detect(), verbose=True)
+        load(bench.spec(), verbose=True)
     said = capsys.readouterr().err
     assert re.search(r"lltm_jit: \[\d/3\] one.cpp failed( \(\d+\.\d s\))?\n", said)
     assert not re.search(r"\] one.cpp( \(|\n)", said)

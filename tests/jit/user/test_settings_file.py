@@ -46,17 +46,17 @@ def file(tmp_path, monkeypatch):
 
 
 def test_the_environment_wins_over_the_file_even_when_empty(file, monkeypatch):
-    file.write_text("MAX_JOBS=3\nLLTM_JIT_VERBOSE=1\nLLTM_JIT_KEEP=7\nCXX=\n")
+    file.write_text("MAX_JOBS=3\nLLTM_JIT_VERBOSE=1\nLLTM_JIT_CACHE_GB=7\nCXX=\n")
     assert settings.count("MAX_JOBS") == 3
     assert settings.flag("LLTM_JIT_VERBOSE")
     assert settings.text("CXX") == "c++"
     monkeypatch.setenv("MAX_JOBS", "5")
     assert settings.count("MAX_JOBS") == 5
-    for name in ("MAX_JOBS", "LLTM_JIT_VERBOSE", "LLTM_JIT_KEEP"):
+    for name in ("MAX_JOBS", "LLTM_JIT_VERBOSE", "LLTM_JIT_CACHE_GB"):
         monkeypatch.setenv(name, "")
     assert settings.count("MAX_JOBS") is None
     assert not settings.flag("LLTM_JIT_VERBOSE")
-    assert settings.count("LLTM_JIT_KEEP") == 5
+    assert settings.count("LLTM_JIT_CACHE_GB") == 20
 
 
 @pytest.mark.parametrize("gone", ["MAX_JOBS.env", "MAX_JOBS.env.example"])

@@ -1,0 +1,259 @@
+"""`python -m lltm_jit doctor` on this machine, and on machines where something is broken."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from small_checkout import CHECKOUT, environment
+from torch.torch_version import TorchVersion
+from torch.utils import cpp_extension
+
+from lltm_jit.cli import doctor
+from lltm_jit.cli.doctor import builds, trial
+from lltm_jit.jit import detect
+from lltm_jit.jit.machine import gpus
+from lltm_jit.jit.request import request
+from lltm_jit.jit.user.causes import cure_of
+
+
+def problems(found):
+    return [name for name, finding in found.items() if finding["status"] == "problem"]
+
+
+def test_all_is_well_here(findings):
+    found = findings()
+    assert problems(found) == []
+    assert "compiled, linked and loaded in" in found["C++ trial build"]["text"]
+    assert found["Python"]["text"].startswith(sys.version.split()[0])
+    assert re.search(r", with \d+\.\d of at most \d+ GB", found["builds directory"]["text"])
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [("2.8.1", "problem"), ("2.9.0", "ok"), ("2.13.1+cu130", "ok"), ("2.14.0", "warning")],
+)
+def test_a_torch_that_was_not_tested(finding, monkeypatch, version, status):
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    found = finding("torch")
+    assert found["status"] == status
+    assert ("newer than 2.13, the newest that was tested" in found["text"]) == (status == "warning")
+
+
+def test_a_machine_that_must_not_build_is_not_ready(told, monkeypatch, empty_root):
+    monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
+    checks = {name: doctor.checks()[name] for name in ("settings", "build of basic")}
+    monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: checks)
+    out = told("doctor", code=1)
+    assert "LLTM_JIT_DISABLE_JIT forbids building; only existing builds load" in out
+    assert "builds it" not in out
+    assert out.endswith("not ready to build: see settings\n")
+
+
+def test_a_check_that_breaks_is_reported(findings, monkeypatch):
+    def breaks():
+        raise OSError("the disk is on fire")
+
+    monkeypatch.setattr(doctor.builds, "disk", breaks)
+    found = doctor.outcome(doctor.checks()["disk"], {})
+    assert found.status == "problem"
+    assert "the disk is on fire" in found.text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [("MAX_JOBS", "many", "a positive integer or 0"), ("LLTM_JIT_VERBOSE", "x", "1 or 0")],
+)
+def test_a_wrong_setting_is_told_once(findings, monkeypatch, variable, value, expected):
+    monkeypatch.setenv(variable, value)
+    found = findings("settings", "memory")
+    assert problems(found) == ["settings"]
+    text = f"expected {variable} to be {expected}, but got {value!r}"
+    assert found["settings"]["text"] == text
+    assert (found["memory"]["text"] == "skipped: see settings") == (variable == "MAX_JOBS")
+
+
+def test_misspelt_names_are_told_with_the_right_ones(finding, monkeypatch, told):
+    monkeypatch.setenv("LLTM_JIT_VERBOS", "1")
+    monkeypatch.setenv("MAX_JBOS", "3")
+    monkeypatch.setenv("CXXFLAGS", "-O2")  # another program's, and no mistake
+    wrong = [
+        "LLTM_JIT_VERBOS is not a setting; did you mean LLTM_JIT_VERBOSE?",
+        "MAX_JBOS is not a setting; did you mean MAX_JOBS?",
+    ]
+    found = finding("settings")
+    assert (found["status"], found["text"]) == ("warning", ", ".join(wrong))
+    lines = told("info", "basic").splitlines()
+    assert {f"setting   {line}" for line in wrong} <= {*lines}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "version", "text"),
+    [
+        ([], "", "none, no working NVIDIA driver"),
+        ([], "580.65.06", "none, driver 580.65.06"),
+        ([(9, 0)], "580.65.06", "sm_90, driver 580.65.06"),
+    ],
+)
+def test_the_driver_is_named(finding, monkeypatch, capabilities, version, text):
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: capabilities)
+    monkeypatch.setattr(gpus, "driver_version", lambda: version)
+    assert finding("GPU")["text"].startswith(text)
+
+
+def test_a_root_open_to_others(finding, empty_root):
+    (empty_root / "lltm_jit").mkdir(parents=True)
+    (empty_root / "lltm_jit").chmod(0o777)
+    found = finding("builds directory")
+    assert found["status"] == "problem"
+    assert "other users may write to" in found["text"]
+
+
+@pytest.mark.parametrize("variable", ["TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"])
+def test_a_lock_that_torch_left(finding, monkeypatch, tmp_path, variable):
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    lock = Path(cpp_extension._get_build_directory("my_extension", verbose=False)) / "lock"
+    assert lock.is_relative_to(tmp_path)
+    lock.touch()
+    assert finding("locks")["status"] == "ok"  # a build may be running
+    os.utime(lock, (0, 0))
+    found = finding("locks")
+    assert found["status"] == "warning"
+    assert f"rm {lock}" in found["cure"]
+
+
+def test_too_many_jobs_for_the_memory(finding, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "100000")
+    found = finding("memory")
+    assert found["status"] == "warning"
+    assert found["cure"].startswith("set MAX_JOBS=")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "lltm_jit", "doctor", "--json"],
+        ["-m", "lltm_jit", "doctor"],
+        ["-c", "import lltm_jit"],
+    ],
+)
+def test_a_torch_that_cannot_be_imported(words, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: no such file')\n")
+    paths = os.pathsep.join([str(tmp_path), environment(CHECKOUT)["PYTHONPATH"]])
+    variables = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, *words], env=variables, capture_output=True, text=True)
+    assert done.returncode == 1
+    text = "lltm_jit needs torch, which cannot be imported: libcudart.so.13: no such file"
+    cure = f"run `{sys.executable} -m pip install --force-reinstall torch`"
+    if "--json" in words:
+        assert done.stderr == ""
+        finding = {"status": "problem", "text": text, "cure": cure}
+        assert json.loads(done.stdout) == {"torch": finding}
+    else:
+        *before, said, told = done.stderr.splitlines()
+        assert (said.endswith(f"rror: {text}"), told) == (True, f"  -> {cure}")
+        assert bool(before) == ("-c" in words)  # a traceback is for programs
+
+
+def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch, empty_root):
+    too_old = detect()._replace(cuda_missing="", architectures=("7.5",))
+    monkeypatch.setattr(request, "detect", lambda: too_old)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")
+    found = builds.build("basic")
+    assert found.status == "problem"
+    assert "8.0 and later, but TORCH_CUDA_ARCH_LIST='7.5' asks for 7.5" in found.text
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("no-such-compiler", "CXX is set to 'no-such-compiler', which is not on PATH"),
+        ("/nonexistent", "CXX is set to '/nonexistent', which does not exist"),
+        ("/etc/passwd", "CXX is set to '/etc/passwd', which is not a program that can be run"),
+        ("/no/ccache c++", "CXX is set to '/no/ccache c++', and '/no/ccache' does not exist"),
+        ("", "no C++ compiler was found"),
+    ],
+)
+@pytest.mark.parametrize("path", [os.environ["PATH"], "/nonexistent"])
+def test_a_compiler_that_is_not_there(finding, monkeypatch, given, text, path):
+    if not given:
+        path = "/nonexistent"
+    monkeypatch.setenv("CXX", given)
+    monkeypatch.setenv("PATH", path)
+    found = finding("C++ compiler")
+    assert (found["status"], found["text"]) == ("problem", text)
+    assert ("apt-get install g++" in found["cure"]) == (path == "/nonexistent")
+
+
+def test_without_a_compiler_the_rest_is_checked_and_the_cure_is_told(told, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    out = told("doctor", code=1)
+    assert "problem  C++ compiler" in out
+    assert "-> unset CXX, which gives c++, or set it to" in out
+    assert all(f" {name} " in out for name in doctor.checks())
+
+
+FULL_DISK = "cc1plus: fatal error: no disk: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("script", "check", "text", "cure"),
+    [
+        ("exit 7", "compiler", "`{} --version` ends with status 7, and prints nothing", "repair"),
+        ("echo none >&2; exit 7", "compiler", "`{} --version` ends with status 7: none", "repair"),
+        ("exit 0", "compiler", "`{} --version` ends with status 0, and prints nothing", "repair"),
+        (f"echo '{FULL_DISK}' >&2; exit 1", "trial build", "{} fails: " + FULL_DISK, "a disk is"),
+        (
+            'case "$*" in *-c*) echo no licence >&2; exit 3;; esac; exec c++ "$@"',
+            *("trial build", "{} fails: no licence", "repair it, or set CXX to a compiler that"),
+        ),
+    ],
+)
+def test_a_compiler_that_does_not_work(finding, monkeypatch, tmp_path, script, check, text, cure):
+    broken = tmp_path / "broken-c++"
+    broken.write_text(f"#!/bin/sh\n{script}\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    found = finding(f"C++ {check}")
+    assert (found["status"], found["text"]) == ("problem", text.format(broken))
+    assert found["cure"].startswith(cure)
+
+
+@pytest.mark.parametrize("command", ["env c++", "c++ -pipe", "no-such-ccache c++", "unknown"])
+def test_the_compiler_itself_is_judged_and_what_runs_it(
+    finding, monkeypatch, tmp_path, command, caplog
+):
+    if command == "unknown":
+        command = str(tmp_path / "unknown")
+        Path(command).write_text('#!/bin/sh\n[ "$1" != --version ] && exec c++ "$@"; echo cc 1.0\n')
+        Path(command).chmod(0o755)
+    monkeypatch.setenv("CXX", command)
+    found = finding("C++ compiler")
+    status = "problem" if "no-such" in command else "warning" if "unknown" in command else "ok"
+    assert found["status"] == status
+    assert (f"({command}); torch needs C++" in found["text"]) == (status != "problem")
+    assert caplog.text == ""  # torch has nothing to add
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize(("architecture", "good"), [("9.0a", True), ("1.0", False)])
+def test_trial_of_nvcc(architecture, good):
+    error = trial.cuda(detect()._replace(architectures=(architecture,)))
+    assert (error == "") == good
+    if not good:
+        assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(error)
+
+
+def test_nothing_is_said_of_a_numpy_that_is_not_there(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('no numpy')\n")
+    path = os.pathsep.join([str(tmp_path), str(CHECKOUT)])
+    words = [sys.executable, "-m", "lltm_jit", "--version"]
+    variables = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(words, env=variables, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
