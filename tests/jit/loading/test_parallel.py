@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from engine_bench import alive, compiler_pid
+from lltm_jit.jit.loading.extension import Extension
 
 from lltm_jit.jit import BuildError, BuildSpec
 from lltm_jit.jit.loading import parallel
-from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
 
 
