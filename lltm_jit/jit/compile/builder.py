@@ -153,7 +153,7 @@ class _Build:
                     log.write(line + "\n")
                     reporter.line(line)
 
-                with jobs.compilers(jobs_now, max(1, steps)) as mine:
+                with jobs.compilers(jobs_now, len(request.objects) - reused) as mine:
                     status = ninja.run(
                         request, find_ninja(), mine, variables, on_line, reporter.tick
                     )
