@@ -55,18 +55,14 @@ def _copy(directory, family, *left_out):
     return directory
 
 
-def environment(directory):
-    paths = [str(directory), os.environ.get("PYTHONPATH", "")]
+def environment(*directories):
+    """The environment in which Python finds the packages in directories first."""
+    paths = [*map(str, directories), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run_in(directory, *words, **more):
-    """Run Python with the copy's own package."""
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=directory,
-        env={**environment(directory), **more},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+def run_in(directory, *words, cwd=None, **more):
+    """Run Python with the package in a directory."""
+    env = {**environment(directory), **more}
+    how = {"capture_output": True, "text": True, "timeout": 500}
+    return subprocess.run([sys.executable, *words], cwd=cwd or directory, env=env, **how)

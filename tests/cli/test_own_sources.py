@@ -3,9 +3,9 @@
 import json
 import os
 import re
-import subprocess
 import sys
 import zipfile
+from functools import partial
 
 import pytest
 from small_checkout import CHECKOUT, environment, run_in
@@ -135,9 +135,6 @@ def test_one_that_fails_ends_the_others(project):
         lltm_jit.build([{"name": name, "sources": f"src/{name}"} for name in ("second", "first")])
     with pytest.raises(TypeError, match="no_such"):
         lltm_jit.build("first", "src/first", no_such=1)
-
-
-def test_build_info_of_a_stranger():
     with pytest.raises(LltmJitError, match=r"json was not loaded by lltm_jit\.load"):
         lltm_jit.build_info(json)
 
@@ -175,21 +172,16 @@ def test_a_standalone_project_passes_its_tests_and_its_wheel_has_its_kernels(tmp
     assert " passed" in done.stdout
     setup = project / "setup.py"
     assert len(re.findall(r".*(?:PREBUILD|wheel).*", setup.read_text().rpartition('"""')[2])) == 3
-    variables = {**environment(CHECKOUT), "LLTM_JIT_PREBUILD": "1"}
-    made = [sys.executable, "setup.py", "--quiet", "bdist_wheel"]
-    done = subprocess.run(made, cwd=project, env=variables, capture_output=True, text=True)
+    made = ("setup.py", "--quiet", "bdist_wheel")
+    done = run_in(CHECKOUT, *made, cwd=project, LLTM_JIT_PREBUILD="1")
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = (project / "dist").glob("*.whl")
     assert not file.name.endswith("-any.whl")
     zipfile.ZipFile(file).extractall(site)
     assert not (project / "blend" / "prebuilt").exists()
 
-    def run():
-        paths = os.pathsep.join([str(site), variables["PYTHONPATH"]])
-        env = {**os.environ, "LLTM_JIT_DISABLE_JIT": "1", "PYTHONPATH": paths}
-        words = [sys.executable, "-c", WITH_THE_WHEEL]
-        return subprocess.run(words, env=env, capture_output=True, text=True)
-
+    more = {"LLTM_JIT_DISABLE_JIT": "1", **environment(site, CHECKOUT)}
+    run = partial(run_in, CHECKOUT, "-c", WITH_THE_WHEEL, **more)
     done = run()
     assert done.returncode == 0, done.stderr
     assert done.stdout == "blend_kernels.so: compiled when the package was built\n"

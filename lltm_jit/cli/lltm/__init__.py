@@ -19,10 +19,10 @@ DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "
 VARIANTS = {"py": "reference", "cpp": "aten", "cuda": "fused"}
 
 
-def add_variant(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+def add_variant(parser: argparse.ArgumentParser) -> None:
     """Add the argument for one of :data:`VARIANTS`."""
     about = "the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA (needs no -c)"
-    parser.add_argument("variant", choices=list(VARIANTS), nargs=nargs, help=about)
+    parser.add_argument("variant", choices=list(VARIANTS), help=about)
 
 
 def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, object]) -> None:

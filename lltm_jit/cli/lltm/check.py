@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lltm_jit import functional, native
+from lltm_jit import functional
 from lltm_jit.cli import lltm
 
 INPUTS, OUTPUTS = ("input", "weights", "bias", "old_h", "old_cell"), ("new_h", "new_cell")
@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     device = lltm.device(args.cuda)  # fails here, before anything is built
-    native.load("rnn")
     sizes = lltm.sizes(args, lltm.CHECK_SIZES)
     operands = lltm.operands(sizes, torch.float64, torch.device("cpu"))
     grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUTS]

@@ -122,6 +122,8 @@ class _Build:
                 (work / name).unlink(missing_ok=True)  # it may be another's who shares the root
                 (work / name).write_text(text, "utf-8")
             self._log.write_text(self._log_head(), "utf-8", "backslashreplace")
+            for path in (self._log, *(work / name for name in given)):
+                cache.set_mode(path)
 
     def _in_turn(self, made: dict[str, Made]) -> list[str]:
         """The objects to compile, those of most text first: none that takes long is left for the
@@ -142,8 +144,8 @@ class _Build:
             BuildError: a source does not compile or link.
         """
         request, reporter = self._request, self._reporter
-        steps = len(request.objects) - reused + (not request.spec.device_code)
-        reporter.start(steps, title=request.spec.title)
+        wanted = len(request.objects) - reused
+        reporter.start(wanted + (not request.spec.device_code), title=request.spec.title)
         jobs_now = max(1, self._jobs - pch.taken_jobs())
         try:
             # By lines, for the processes that follow it.
@@ -153,7 +155,7 @@ class _Build:
                     log.write(line + "\n")
                     reporter.line(line)
 
-                with jobs.compilers(jobs_now, len(request.objects) - reused) as mine:
+                with jobs.compilers(jobs_now, max(1, wanted)) as mine:
                     status = ninja.run(
                         request, find_ninja(), mine, variables, on_line, reporter.tick
                     )

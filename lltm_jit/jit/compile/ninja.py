@@ -26,7 +26,7 @@ from ..machine.tools import SPEAK_PLAINLY
 from ..request import flags
 from ..request.request import Request
 from ..store import cache
-from ..user import cancel
+from ..user import cancel, settings
 from ..user.errors import ToolchainError
 from ..user.progress import FAILED
 from .guard import end_session
@@ -197,6 +197,7 @@ def run(
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,  # Ctrl-C goes to us alone, and we end the guard in order
+            umask=0o002 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o022,
         )
     except OSError as error:
         raise ToolchainError(f"cannot start {command[0]}: {error.strerror}") from error

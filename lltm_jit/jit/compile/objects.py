@@ -130,11 +130,14 @@ class Store:
     def _put(self, name: str, made: Made) -> None:
         folder = self._folder(name)
         entry = folder / f"{self._commands[name]}-{digest_of(made.inputs)}.json"
+        partial = entry.with_suffix(f".{os.getpid()}.partial")
         with cache.writing():
             cache.make_directory(folder)
-            partial = entry.with_suffix(f".{os.getpid()}.partial")
-            cache.link_or_copy(self._request.work / name, partial)
-            os.replace(partial, entry.with_suffix(".o"))
+            try:
+                cache.link_or_copy(self._request.work / name, partial)
+                os.replace(partial, entry.with_suffix(".o"))
+            finally:
+                partial.unlink(missing_ok=True)
             told = {"digest": made.digest, "seconds": made.seconds}
             files.write_json(entry, {**told, "inputs": made.inputs._asdict()})
 

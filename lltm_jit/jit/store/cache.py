@@ -146,9 +146,10 @@ def make_builds_directory() -> Path:
                 # The umask alone opens none to a group.
                 shared = settings.flag("LLTM_JIT_TRUST_ROOT")
                 path.mkdir(mode=0o777 if shared else 0o755, exist_ok=True)
-        for path in (directory, directory / "work", directory / "objects"):
-            make_directory(path)
-        make_directory(directory / "locks", 0o700)  # who can read a lock file can hold it for ever
+        make_directory(directory)
+        # Who can read a lock file can hold it for ever; the rest is nobody else's business.
+        for name in ("locks", "work", "objects"):
+            make_directory(directory / name, 0o700)
     check_private()
     return directory
 
@@ -264,6 +265,10 @@ def publish(work: Path, record: Record) -> None:
     A process that has loaded the build that was there keeps its files.
     """
     with writing():
+        if private.why_not_private(record.directory) or not record.directory.is_dir():
+            # Whatever stands in its place; another user's goes with the folders of compiles.
+            with suppress(FileNotFoundError):
+                os.replace(record.directory, work_directory(f"aside-{record.key}-{os.getpid()}"))
         make_directory(record.directory)
         (record.directory / RECORD).unlink(missing_ok=True)
         for name in (record.library, LOG, BUILD_FILE):

@@ -5,42 +5,52 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from torch.utils import cpp_extension
 
 from lltm_jit import jit, native
-from lltm_jit.cli import main
-from lltm_jit.cli.doctor import builds, tools
+from lltm_jit.cli import doctor, main
+from lltm_jit.jit.compile import builder
+from lltm_jit.jit.loading import engine
 from lltm_jit.jit.machine import gpus
-from lltm_jit.jit.request import checks
+from lltm_jit.jit.request.request import Request
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
 
 
-ALL = ["compile one.cpp", "compile three.cu", "compile two.cpp", "link"]
+@pytest.fixture
+def toolkit(cuda, monkeypatch) -> Path:
+    """The root of a CUDA toolkit, which CUDA_HOME names."""
+    root = cuda.write_nvcc()
+    monkeypatch.setenv("CUDA_HOME", str(root))
+    return root
 
 
-def test_cuda_build_and_changed_architectures(cuda):
-    home = str(cuda.write_nvcc())
-    first = cuda.run(**CUDA, CUDA_HOME=home)
-    assert cuda.counts == ALL
+def test_cuda_build_and_changed_architectures(cuda, toolkit):
+    first = cuda.run(**CUDA)
+    assert cuda.counts == ["compile one.cpp", "compile three.cu", "compile two.cpp", "link"]
     assert first["architectures"] == ["8.0", "9.0a"]
     assert (
         "building _C for sm_80, sm_90a (nvcc 13.0, 3 files, 2 jobs): first build" in first["said"]
     )
-    assert cuda.run(**CUDA, CUDA_HOME=home)["cached"]
-    second = cuda.run(**{**CUDA, "TORCH_CUDA_ARCH_LIST": "8.0;12.0a"}, CUDA_HOME=home)
+    assert cuda.run(**CUDA)["cached"]
+    second = cuda.run(**{**CUDA, "TORCH_CUDA_ARCH_LIST": "8.0;12.0a"})
     assert second["reason"] == "the architectures changed from 9.0a to 12.0a"
-    assert cuda.counts == ALL
+    assert cuda.counts == ["compile three.cu", "link"]
 
 
-def test_without_nvcc_a_cpu_build_that_says_so(cuda, tmp_path):
-    result = cuda.run(**CUDA, CUDA_HOME=str(tmp_path / "nowhere"))
-    assert cuda.counts == ["compile one.cpp", "compile two.cpp", "link"]
-    place = f"(CUDA_HOME is {tmp_path / 'nowhere'})"
-    assert f"without CUDA, nvcc was not found {place}" in result["said"]
+def test_without_nvcc(cuda, monkeypatch, capfd):
+    """The package's own sources have code for the CPU; what a user's have is not known."""
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
+    problem = "nvcc was not found (CUDA_HOME is /nowhere)"
+    with pytest.raises(jit.ToolchainError, match=re.escape(f"_C needs CUDA, but {problem}; inst")):
+        cuda.load()
+    cuda.first(ours=True, around=str(cuda.directory))
+    assert f"without CUDA, {problem}" in capfd.readouterr().err
 
 
 def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
@@ -55,13 +65,7 @@ def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkey
     assert (found.nvcc_version, found.cuda) == ("13.0.88", True)
 
 
-def test_given_root_wins_over_path(cuda, monkeypatch):
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
-    assert jit.detect().cuda_home == os.environ["CUDA_HOME"]
-
-
-def test_nvcc_of_another_major_version_is_not_used(cuda, monkeypatch):
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+def test_nvcc_of_another_major_version_is_not_used(cuda, toolkit, monkeypatch):
     monkeypatch.setattr("torch.version.cuda", "12.8")
     assert jit.detect().cuda_missing == "nvcc is 13.0.88, but torch needs CUDA 12.8"
 
@@ -81,8 +85,7 @@ def test_nvcc_of_another_major_version_is_not_used(cuda, monkeypatch):
         ("Ampere+Tegra 9.0a", [], ("8.7", "9.0a")),
     ],
 )
-def test_architectures(cuda, monkeypatch, listed, present, expected):
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+def test_architectures(cuda, toolkit, monkeypatch, listed, present, expected):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
     assert jit.detect().architectures == expected
@@ -101,8 +104,7 @@ KNOWN = "7.5, 8.0, 9.0, 12.0"
         (";", "';'"),
     ],
 )
-def test_architectures_that_are_not_understood(cuda, monkeypatch, capsys, listed, got):
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+def test_architectures_that_are_not_understood(cuda, toolkit, monkeypatch, capsys, listed, got):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     with pytest.raises(jit.ToolchainError) as told:
         cuda.load()
@@ -111,7 +113,7 @@ def test_architectures_that_are_not_understood(cuda, monkeypatch, capsys, listed
         f"of those that this nvcc knows ({KNOWN}), but got {got}"
     )
     assert cuda.counts == []  # no compiler was started
-    few = {"settings": builds.chosen_settings, "CUDA trial build": tools.cuda_trial}
+    few = {name: doctor.checks()[name] for name in ("settings", "CUDA trial build")}
     monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: few)
     assert main(["doctor", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -119,11 +121,10 @@ def test_architectures_that_are_not_understood(cuda, monkeypatch, capsys, listed
     assert found["CUDA trial build"]["text"] == "skipped: see settings"
 
 
-def test_flags_for_architectures_take_the_place_of_the_list(cuda, monkeypatch):
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+def test_flags_for_architectures_take_the_place_of_the_list(cuda, toolkit, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "abc")
     spec = cuda.spec(cuda_cflags=("-gencode=arch=compute_80,code=sm_80",))
-    checks.check_tools(spec, jit.detect())
+    builder.check(Request(spec))
 
 
 @pytest.mark.parametrize(
@@ -137,29 +138,30 @@ def test_flags_for_architectures_take_the_place_of_the_list(cuda, monkeypatch):
         ("", [(8, 0), (9, 0)], ""),
     ],
 )
-def test_architectures_that_kernels_are_not_written_for(cuda, monkeypatch, listed, present, asks):
+def test_architectures_that_kernels_are_not_written_for(
+    cuda, toolkit, monkeypatch, listed, present, asks
+):
     """Those of the package; a user's own kernels are compiled for any."""
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
     family = cuda.spec(least_architecture=native.LEAST_ARCHITECTURE)
     if not asks:
-        assert jit.loading.engine.build(family, jit.detect()).architectures
+        assert engine.build(family).architectures
         return
     with pytest.raises(jit.ToolchainError) as told:
-        jit.loading.engine.build(family, jit.detect())
+        engine.build(family)
     assert str(told.value) == (
         f"_C has CUDA kernels for compute capability 8.0 and later, but {asks}; set "
         "TORCH_CUDA_ARCH_LIST to architectures from 8.0 on, with which it runs on such GPUs and "
         "on the CPU"
     )
     assert cuda.counts == []  # no compiler was started
-    jit.loading.engine.build(cuda.spec(), jit.detect())
+    engine.build(cuda.spec())
 
 
 def test_every_family_says_what_its_kernels_are_written_for():
     for family in native.families():
-        assert native.spec(family, jit.detect()).least_architecture == (8, 0)
+        assert native.spec(family).least_architecture == (8, 0)
 
 
 @pytest.mark.parametrize("name", gpus.NAMED_ARCHITECTURES)

@@ -14,9 +14,9 @@ import pytest
 from engine_bench import text_of
 
 from lltm_jit import jit
-from lltm_jit.jit.machine import gpus, tools
+from lltm_jit.jit.machine import gpus, toolchain, tools
 from lltm_jit.jit.machine.tools import find_ninja
-from lltm_jit.jit.store import checked_json, memo
+from lltm_jit.jit.store import files
 from lltm_jit.jit.user import settings
 
 
@@ -28,9 +28,9 @@ def test_compilers_are_asked_once(bench, monkeypatch):
 
 def test_memo_of_others_is_not_believed(bench, monkeypatch):
     jit.detect()
-    memo = bench.builds / "toolchain.json"
-    known = json.dumps(checked_json.read(memo)).replace("1.2.3", "6.6.6")
-    checked_json.write(memo, json.loads(known))
+    memo = bench.builds / "tools.json"
+    known = json.dumps(files.read_json(memo)).replace("1.2.3", "6.6.6")
+    files.write_json(memo, json.loads(known))
     assert "6.6.6" in jit.detect().cxx_version
     bench.builds.chmod(0o777)
     assert "1.2.3" in jit.detect().cxx_version
@@ -41,21 +41,21 @@ def test_damaged_memo_is_asked_anew(cuda, monkeypatch, text):
     monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(9, 0)])
     found = jit.detect()
-    memo = cuda.builds / "toolchain.json"
-    known = checked_json.read(memo)
+    memo = cuda.builds / "tools.json"
+    known = files.read_json(memo)
     memo.write_text(text or memo.read_text().replace("13.0", "13.1"))
     assert jit.detect() == found
-    assert checked_json.read(memo) == known
+    assert files.read_json(memo) == known
 
 
 def test_a_compiler_that_does_not_answer_is_asked_again(bench):
     """It may have waited for a licence. What the other compiler said is kept."""
-    path, answer = bench.builds / "toolchain.json", {"version": "1", "watch": []}
-    first = memo.Memo(path)
+    path, answer = bench.builds / "tools.json", {"version": "1", "watch": []}
+    first = toolchain.Memo(path)
     first.recall(["c++"], lambda _: {"version": "", "watch": []})
     first.recall(["sh"], lambda _: {**answer})
     first.save()
-    second = memo.Memo(path)
+    second = toolchain.Memo(path)
     assert second.recall(["c++"], lambda _: {**answer})["version"] == "1"
     assert second.recall(["sh"], lambda _: pytest.fail("it was asked again"))["version"] == "1"
 
@@ -109,7 +109,7 @@ def test_a_compiler_behind_a_ccache_under_its_name(bench, monkeypatch, change):
 
 
 def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatch):
-    monkeypatch.setattr(memo, "is_ccache", lambda program: True)
+    monkeypatch.setattr(toolchain, "is_ccache", lambda program: True)
     monkeypatch.setenv("CCACHE_CONFIGPATH", str(bench.directory / "ccache.conf"))
     jit.detect()
     asked = []

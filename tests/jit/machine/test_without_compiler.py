@@ -14,9 +14,9 @@ import pytest
 from engine_bench import text_of
 
 from lltm_jit import jit
+from lltm_jit.jit.compile import ninja
 from lltm_jit.cli import main
 from lltm_jit.jit import torch_api
-from lltm_jit.jit.compile import process
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.store import cache
 
@@ -171,4 +171,4 @@ def test_a_program_that_embeds_python(bench, monkeypatch, executable):
         monkeypatch.setattr(sys, prefix, str(bench.directory))
     message = r"there is no python3\.\d+ in .*set sys\.executable"
     with pytest.raises(jit.ToolchainError, match=message):
-        process.interpreter()
+        ninja.interpreter()

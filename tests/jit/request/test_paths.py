@@ -9,7 +9,7 @@ import pytest
 from ways import MODULE
 
 from lltm_jit.jit import BuildError, torch_api
-from lltm_jit.jit.loading import build_result
+from lltm_jit.jit.loading import build
 
 EVERYTHING = "tab\t blank back\\slash \\ 'one' \"two\" `three` #%&;()[]{}*?<>!~^=+,@- ü漢"
 
@@ -26,7 +26,7 @@ def test_a_folder_with_every_character(tmp_path, monkeypatch):
         assert torch_api.load("odd", source, extra_include_paths=[folder]).value() == value
 
 
-@pytest.mark.parametrize("mark", ["$", ":", "|", "\n", "\r"])
+@pytest.mark.parametrize("mark", ["|", "\n", "\r"])
 def test_what_a_build_file_cannot_hold_is_named(tmp_path, mark):
     folder = tmp_path / f"odd{mark}folder"
     folder.mkdir()
@@ -47,7 +47,7 @@ def test_a_copy_is_built_for_the_folder_that_it_is_in(bench, capsys):
 
 def test_paths_are_shown_where_nobody_knows_a_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert build_result.short_path(tmp_path / "a") == "~/a"
+    assert build.short_path(tmp_path / "a") == "~/a"
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # as in a container with a user of its own
-    assert build_result.short_path(tmp_path / "a") == str(tmp_path / "a")
+    assert build.short_path(tmp_path / "a") == str(tmp_path / "a")

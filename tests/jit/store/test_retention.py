@@ -1,64 +1,97 @@
-"""Which builds are kept, and for how long."""
+"""What is removed when the cache is larger than its limit."""
 
 from __future__ import annotations
 
 import gc
 import os
 import time
+from pathlib import Path
 
+import pytest
+
+from lltm_jit import jit
 from lltm_jit.jit import torch_api
-from lltm_jit.jit.store import cache, lock, publish, retention
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.store import cache, lock, retention
+
+MANY = 10 * retention.GIGABYTE
 
 
-def test_old_builds_are_pruned_but_none_that_was_used_within_a_day(bench, monkeypatch):
-    monkeypatch.setenv("LLTM_JIT_KEEP", "2")
+@pytest.fixture
+def old_builds(bench):
+    """The keys of four builds and all that belongs to them, used some hours ago."""
     keys = []
     for text in "abcd":
         bench.write("two/two.cpp", text)
-        keys.append(bench.run()["key"])
-    assert left(bench) == set(keys)
-    for hours, key in zip((30, 28, 26, 23), keys, strict=True):
-        used_before(bench, key, hours)
-    bench.write("two/two.cpp", "a")
-    assert bench.run()["cached"]  # the oldest is the one in daily use
-    bench.write("two/two.cpp", "e")
-    keys.append(bench.run()["key"])
-    assert left(bench) == {keys[0], keys[3], keys[4]}
-    assert retention.prune(1) == {keys[0]: "", keys[3]: ""}  # as one asked for
+        keys.append(engine.build(bench.spec()).key)
+    for path in sorted(bench.builds.rglob("*")):
+        age(path, 30)
+    for hours, key in zip((29, 28, 27, 26), keys, strict=True):
+        age(bench.builds / key / "ok.json", hours)
+    return keys
+
+
+def age(path: Path, hours: float) -> None:
+    os.utime(path, (time.time() - 3600 * hours,) * 2)
 
 
 def left(bench) -> set[str]:
     return {path.parent.name for path in bench.builds.glob("*/ok.json")}
 
 
-def used_before(bench, key: str, hours: float) -> None:
-    os.utime(bench.builds / key / "ok.json", (time.time() - 3600 * hours,) * 2)
+def test_what_was_not_used_for_longest_goes_first(bench, old_builds):
+    size = sum(entry.size for entry in retention.entries())
+    retention.prune(size)
+    assert left(bench) == {*old_builds}
+    bench.write("two/two.cpp", "a")
+    assert engine.build(bench.spec()).cached  # the oldest is in use now
+    kinds = {entry.kind for entry, why in retention.prune(size - 1) if not why}
+    assert kinds <= {"work", "object"}  # nobody has used these for longer
+    builds = [entry for entry in retention.entries() if entry.kind == "build"]
+    rest = sum(entry.size for entry in builds)
+    retention.prune(rest - min(entry.size for entry in builds) // 2)
+    assert left(bench) == {old_builds[0], *old_builds[2:]}
+    retention.prune(0)
+    assert left(bench) == {old_builds[0]}  # used within an hour
+
+
+def test_a_build_prunes_the_cache_to_its_limit(bench, old_builds, monkeypatch):
+    monkeypatch.setattr(retention, "limit", lambda: 0)
+    bench.write("two/two.cpp", "e")
+    assert left(bench) == {*old_builds}
+    assert {bench.load().info.key} == left(bench)
+
+
+def test_what_is_being_compiled_stays(bench, old_builds):
+    (work,) = (entry for entry in retention.entries() if entry.kind == "work")
+    with lock.try_lock(work.path.name) as mine:
+        assert mine
+        assert retention.remove(work) == "is in use"
+    assert work.path.exists()
+    assert retention.remove(work) == ""
+    assert not work.path.exists()
 
 
 def test_a_program_keeps_what_it_has_loaded(bench):
     build = bench.load()
-    assert retention.remove(build.info.key) == ""
+    retention.prune(0, spare=0)
+    assert left(bench) == set()
     assert bench.load().module is build.module
     assert bench.run()["text"] == "shared header\none\ntwo"  # and others build it again
 
 
-def test_sources_given_as_strings_go_with_their_builds(bench):
-    for name in ("_C", "basic"):
-        torch_api.load_inline(name, f"PyInit_{name}")
-    old, new = (bench.builds / "inline" / name for name in ("_C", "basic"))
-    for path in (*old.iterdir(), old, *new.iterdir(), new):
-        os.utime(path, (time.time() - 48 * 3600,) * 2)
-    (key,) = (record.key for record in cache.records() if record.fingerprint["name"] == "_C")
-    retention.prune()
-    assert old.exists()
-    retention.remove(key)
-    with lock.try_lock(publish.lock_of_inline("_C")):
-        retention.prune()
-        assert old.exists()
-    retention.prune()
-    assert not old.exists()
-    assert new.exists()
-    torch_api.load_inline("_C", "PyInit__C // anew")
+def test_pruning_where_nothing_is(bench):
+    assert retention.prune(0) == []
+
+
+@pytest.mark.parametrize("value", ["x", "0"])
+def test_a_wrong_limit_is_told_before_the_work(bench, monkeypatch, value):
+    monkeypatch.setenv("LLTM_JIT_CACHE_GB", value)
+    with pytest.raises(jit.ToolchainError, match=f"LLTM_JIT_CACHE_GB .*, but got '{value}'"):
+        bench.load()
+    assert bench.counts == []
+    monkeypatch.setenv("LLTM_JIT_CACHE_GB", "10")
+    assert retention.limit() == MANY
 
 
 def descriptors() -> int:
@@ -67,37 +100,16 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_build_directory_costs_no_descriptor(bench):
+def test_builds_cost_no_descriptor(bench):
     torch_api.load("_C", bench.sources, build_directory=bench.directory / "0")
     before = descriptors()
-    for number in range(1, 4):
+    for number in range(1, 3):
         place = bench.directory / str(number)
         torch_api.load("_C", bench.sources, build_directory=place, extra_cflags=[f"-DN={number}"])
-    assert descriptors() <= before
-
-
-def test_a_build_that_nobody_uses_goes_whatever_its_flags(bench):
-    key = bench.run()["key"]
-    os.utime(bench.builds / key / "ok.json", (time.time() - 100 * 24 * 3600,) * 2)
-    assert retention.prune() == {key: ""}
-    assert not (bench.builds / key).exists()
-
-
-def test_many_builds_in_use_need_one_descriptor(bench):
-    bench.load()
-    before = descriptors()
-    for text in "abcd":
-        bench.write("two/two.cpp", text)
+        bench.write("two/two.cpp", str(number))
         bench.load()
     assert descriptors() <= before
 
 
-def test_pruning_where_nothing_is(bench):
-    assert retention.prune(1) == {}
-
-
-def test_a_wrong_number_of_builds_to_keep_is_told_before_the_work(bench):
-    result = bench.run(LLTM_JIT_KEEP="x")
-    assert result["error"] == "ToolchainError"
-    assert "LLTM_JIT_KEEP" in result["message"]
-    assert bench.counts == []
+def test_a_cache_without_builds_has_none(bench):
+    assert [*cache.records()] == []

@@ -1,0 +1,181 @@
+"""What a build was made from: files by content, and names that a tool may have looked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from engine_bench import ALL, text_of
+
+from lltm_jit import jit
+from lltm_jit.jit import torch_api
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.request.request import Request
+from lltm_jit.jit.store import files
+from lltm_jit.jit.store.files import STALE, Inputs, Stamps
+
+
+def write(path: Path, text: str = "") -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def test_changes_of_files_and_of_names(tmp_path):
+    base, outside = tmp_path / "base", write(tmp_path / "lib" / "theirs.h", "theirs")
+    write(base / "mine.h", "mine")
+    paths = [outside, f"{base}/mine.h"]
+    names, folders = files.looked_up([str(base)], paths, ["torch/extension.h"])
+    digests = {outside: files.digest(outside), "mine.h": files.digest(base / "mine.h")}
+    inputs = Inputs(digests, {str(base): folders[str(base)]}, names)
+
+    def changes() -> list[str]:
+        return inputs.changes(str(base), Stamps(tmp_path))
+
+    assert changes() == []
+    write(base / "unrelated.h")
+    (base / "lib").mkdir()  # on the way to a file, but nothing is in it
+    assert changes() == []
+    for hiding in ("lib/theirs.h", "theirs.h", "torch/extension.h"):
+        write(base / hiding)
+        first = hiding.partition("/")[0]
+        assert changes() == [f"{first} came or went in {base}"]
+        (base / hiding).unlink()
+        assert changes() == []
+    write(tmp_path / "lib" / "theirs.h", "edited")
+    write(base / "mine.h", "edited")
+    assert sorted(changes()) == [outside, "mine.h"]
+    os.unlink(outside)
+    assert sorted(changes()) == [outside, "mine.h"]
+
+
+def test_the_other_objects_are_reused(bench):
+    bench.first()
+    build = bench.edited("one/core/shared.h", "a header that comes first\n", "one.cpp")
+    assert text_of(build).startswith("a header that comes first")
+    assert build.info.reason == "core came or went in kernels/one"
+
+
+def test_a_header_outside_the_sources_is_watched(bench):
+    outside = write(bench.directory / "outside" / "theirs.h", "theirs\n")
+    bench.write("one/one.cpp", '#include "theirs.h"\none\n')
+    flags = {"cflags": (f"-I{Path(outside).parent}",)}
+    bench.first(**flags)
+    write(Path(outside), "edited\n")
+    build = bench.load(**flags)
+    assert text_of(build).startswith("edited")
+    assert Path(outside) in build.files
+    assert bench.counts == ["compile one.cpp", "link"]
+
+
+def test_another_checkout_of_our_own_shares_a_build(bench):
+    first = engine.build(bench.spec(ours=True))
+    assert bench.counts == ALL
+    copy = bench.directory / "another" / "kernels"
+    shutil.copytree(bench.sources, copy)
+    spec = bench.spec(ours=True, paths=(str(copy),))
+    assert engine.build(spec).key == first.key
+    assert bench.counts == []
+    # What it watches are its own files, also where it lies in an environment.
+    assert all(file.is_relative_to(copy) for file in engine.load(spec).files)
+    write(copy / "core" / "shared.h", "edited\n")
+    assert engine.build(spec).key != first.key
+    assert "compile one.cpp" in bench.counts
+
+
+def test_a_header_elsewhere_is_that_of_the_own_checkout(bench):
+    """Which one that is, a label relative to the sources would not tell."""
+    for name in ("a", "b"):
+        source = write(bench.directory / name / "csrc" / "one.cpp", '#include "../far/x.h"\n')
+        write(bench.directory / name / "far" / "x.h", f"{name}\n")
+        torch_api.load("_C", source)
+    assert len([*bench.builds.glob("*/ok.json")]) == 2
+
+
+def test_a_program_is_made_for_the_place_of_torchs_libraries(bench, monkeypatch):
+    """torch writes it into the program, which would not start once they are elsewhere."""
+
+    def keys():
+        specs = (bench.spec(), bench.spec(standalone=True, python_module=False))
+        return [Request(spec).key for spec in specs]
+
+    module, program = keys()
+    monkeypatch.setattr("torch.__file__", str(bench.directory / "torch" / "__init__.py"))
+    assert keys()[0] == module
+    assert keys()[1] != program
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """All files count as written long ago."""
+    monkeypatch.setattr(files, "_TICK_NS", -(10**18))
+    monkeypatch.setattr(files, "_COARSE_TICK_NS", -(10**18))
+
+
+def test_stamps_stand_for_contents_where_they_may(tmp_path, monkeypatch, settled):
+    path, folder = write(tmp_path / "theirs.h", "one"), tmp_path / "build"
+    folder.mkdir()
+    stamps = Stamps(folder)
+    first = stamps.digests([path])
+    stamps.save()
+    read = []
+    monkeypatch.setattr(files, "digest", lambda path: read.append(path) or "read")
+    assert Stamps(folder).digests([path]) == first
+    assert read == []
+    device = os.stat(path).st_dev
+    monkeypatch.setitem(files._changeable, device, False)  # as an image is mounted
+    assert Stamps(folder).digests([path]) == {path: "read"}
+    monkeypatch.setitem(files._changeable, device, True)
+    monkeypatch.setattr(files, "_boot", lambda: "another")
+    assert Stamps(folder).digests([path]) == {path: "read"}
+    monkeypatch.setattr(files, "_boot", lambda: "")  # where the system does not tell
+    unknown = Stamps(folder)
+    assert unknown.digests([path]) == {path: "read"}
+    unknown.save()
+    assert Stamps(folder).digests([path]) == {path: "read"}
+    assert Stamps(folder).digests([f"{path}.gone", "a\0b"])["a\0b"] == STALE
+
+
+def test_a_file_system_that_cannot_be_written_is_noticed(tmp_path, monkeypatch, settled):
+    path = write(tmp_path / "theirs.h", "one")
+    monkeypatch.setattr(files, "_changeable", {})
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
+    stamps = Stamps(tmp_path)
+    stamps.digests([path])
+    monkeypatch.setattr(files, "digest", lambda path: "read")
+    assert stamps.digests([path]) == {path: "read"}
+
+
+def test_a_stamp_that_was_fresh_before_the_file_was_read(tmp_path, monkeypatch):
+    """The file may have changed while it was read, without another stamp."""
+    path, began, read = tmp_path / "one.h", 10**18 + 1, os.read
+    clock = [began]
+
+    def read_slowly(*how):
+        clock[0] += 2 * files._TICK_NS
+        return read(*how)
+
+    path.write_text("one")
+    monkeypatch.setattr(files, "time", SimpleNamespace(time_ns=lambda: clock[0]))
+    monkeypatch.setattr(files, "_stamp", lambda status: [1, 3, began, began, 1])
+    monkeypatch.setattr(os, "read", read_slowly)
+    first = files.text(str(path)).digest
+    path.write_text("two")
+    assert files.text(str(path)).digest != first
+
+
+def test_texts_that_are_included(tmp_path):
+    source = write(tmp_path / "a" / "one.cpp", '#include "one.h"\n# import <far/two.h>\n')
+    near, far = write(tmp_path / "a" / "one.h"), write(tmp_path / "far" / "two.h")
+    write(tmp_path / "far" / "three.h")
+    assert {*files.closure([source, "gone.cpp"], [str(tmp_path)])} == {source, near, far}
+
+
+def test_our_specs_survive_json(bench):
+    spec = bench.spec(constants=(("A", "1"),), texts=(("a.cpp", "x"),))
+    (bench.directory / "x.json").touch()
+    files.write_json(bench.directory / "x.json", spec._asdict())
+    assert jit.Spec.of_record(files.read_json(bench.directory / "x.json")) == spec
