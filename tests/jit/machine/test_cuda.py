@@ -139,7 +139,9 @@ def test_flags_for_architectures_take_the_place_of_the_list(cuda, toolkit, monke
         ("", [(8, 0), (9, 0)], ""),
     ],
 )
-def test_architectures_that_kernels_are_not_written_for(cuda, toolkit, monkeypatch, listed, present, asks):
+def test_architectures_that_kernels_are_not_written_for(
+    cuda, toolkit, monkeypatch, listed, present, asks
+):
     """Those of the package; a user's own kernels are compiled for any."""
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
