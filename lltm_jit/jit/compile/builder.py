@@ -36,9 +36,7 @@ def check(request: Request) -> None:
     if tools.cxx is None or not tools.cxx_version:
         raise ToolchainError("; ".join(why_no_cxx(find_cxx())))
     if request.with_cuda and not tools.cuda:
-        raise ToolchainError(
-            f"{spec.name} has CUDA sources, but {tools.cuda_missing}; {cuda_cure()}"
-        )
+        raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
     if request.with_cuda and request.architectures == tools.architectures:
         tools.check_architectures()
     if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):

@@ -155,18 +155,6 @@ def test_native_code_is_for_one_processor(bench, monkeypatch):
     assert re.match(r"the processor changed from one \(\w+\) to two \(", build.info.reason)
 
 
-def test_what_lies_beside_ninja_does_not_come_before_path(bench, monkeypatch):
-    (bench.directory / "tools").mkdir()
-    (bench.directory / "tools" / "ninja").symlink_to(find_ninja())
-    wrong = bench.write_compiler("c++ (Fake) 6.6.6", directory="tools")
-    wrong.write_text("#!/bin/sh\nexit 1\n")
-    monkeypatch.setattr(ninja, "BIN_DIR", str(wrong.parent))
-    right = Path(bench.environment["CXX"]).parent
-    monkeypatch.setenv("PATH", f"{right}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("CXX", "c++")
-    assert text_of(bench.load()) == "shared header\none\ntwo"
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("CXX", "'c++"), ("CXX", " "), ("LLTM_JIT_TRUST_ROOT", "perhaps")]
 )
@@ -219,9 +207,3 @@ def test_a_setting_that_is_not_utf_8_is_logged_and_used(bench):
     result = bench.run(CPATH="/gr\udcf6")
     log = bench.builds / result["key"] / "build.log"
     assert "CPATH=/gr\\udcf6" in log.read_text()
-
-
-def test_a_path_that_is_not_utf_8_is_told(bench):
-    bench.write("gr\udcf6.cpp", "x\n")
-    with pytest.raises(jit.BuildError, match="a path or a flag is not UTF-8: change it"):
-        bench.load()
