@@ -12,7 +12,6 @@ import pytest
 from engine_bench import text_of
 
 from lltm_jit import jit
-from lltm_jit.jit.compile import ninja
 from lltm_jit.cli import main
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.compile import ninja
