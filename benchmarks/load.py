@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from lltm_jit.jit import LltmJitError
-from lltm_jit.jit.store.retention import HEADER_RECORD
+from lltm_jit.jit.store import cache, lock
 
 from .builds import python, say
 from .shared.busy import Others
@@ -148,8 +148,11 @@ def take(place: Path, side: str, kind: str, value: int) -> tuple[float, float]:
 
 def wait_for_header(place: Path) -> None:
     """Until the precompiled header that a build has begun is whole, or its maker has given up."""
-    headers, until = place / "extensions" / "lltm_jit" / "pch", time.monotonic() + _PATIENCE
-    while not all((header / HEADER_RECORD).exists() for header in headers.glob("*")):
-        if time.monotonic() > until:
-            raise LltmJitError(f"no precompiled header within {_PATIENCE} s")
-        time.sleep(0.2)
+    until = time.monotonic() + _PATIENCE
+    with cache.at_root(place / "extensions"):
+        while time.monotonic() < until:
+            with lock.try_lock("pch") as free:
+                if free:
+                    return
+            time.sleep(0.2)
+    raise LltmJitError(f"no precompiled header within {_PATIENCE} s")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from small_checkout import CHECKOUT
+from small_checkout import CHECKOUT, run_in
 
 import lltm_jit
 from lltm_jit.cli import COMMANDS, Parser, help_of, main, module_of
@@ -49,6 +49,7 @@ def test_help_explains_every_option_and_has_examples(command, capsys):
 
 
 def test_help_has_all_commands(capsys):
+    assert said_at_exit(capsys, "--version") == (0, f"lltm_jit {lltm_jit.__version__}\n", "")
     code, out, _ = said_at_exit(capsys, "-h")
     assert code == 0
     for name in COMMANDS:
@@ -64,15 +65,11 @@ def test_the_parser_of_a_subcommand_takes_what_python_gives_it():
     assert actions.add_parser("list", allow_abbrev=False).allow_abbrev is False
 
 
-def test_version(capsys):
-    assert said_at_exit(capsys, "--version") == (0, f"lltm_jit {lltm_jit.__version__}\n", "")
-
-
-@pytest.mark.parametrize("alias", ["grad_check", "grad-check", "check_grad", "compile_commands"])
-def test_other_names(alias, capsys):
-    code, out, _ = said_at_exit(capsys, alias, "-h")
-    assert code == 0
-    assert "\n\ncheck-grad: " in out or "\n\ncompile-commands: " in out
+def test_other_names(capsys):
+    for alias in ("grad_check", "grad-check", "check_grad", "compile_commands"):
+        code, out, _ = said_at_exit(capsys, alias, "-h")
+        assert code == 0
+        assert f"\n\n{'compile-commands' if 'compile' in alias else 'check-grad'}: " in out
 
 
 @pytest.mark.parametrize(
@@ -98,12 +95,8 @@ def test_a_wrong_word_is_refused_with_a_way_on(words, error, capsys):
 def test_the_script_is_a_command_too(tmp_path):
     """An import in a program starts builds; one in a command does not."""
     (tmp_path / "lltm-jit").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "lltm-jit", "info", "--jsn"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path / "builds")},
-    )
+    root = str(tmp_path / "builds")
+    done = run_in(CHECKOUT, tmp_path / "lltm-jit", "info", "--jsn", TORCH_EXTENSIONS_DIR=root)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: lltm-jit info [-h] ")
     assert "did you mean --json?\n  -> `lltm-jit info -h`" in done.stderr
@@ -120,10 +113,8 @@ echo "${COMPREPLY[*]}"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_words(tmp_path, capsys):
-    code, out, _ = said_at_exit(capsys, "--completion", "bash")
-    assert code == 0
-    (tmp_path / "script").write_text(out)
+def test_bash_completes_words(tmp_path, told):
+    (tmp_path / "script").write_text(told("--completion", "bash"))
 
     def completed(*words):
         command = ["bash", "-c", COMPLETE, "bash", tmp_path / "script", "lltm-jit", *words]
@@ -135,11 +126,10 @@ def test_bash_completes_words(tmp_path, capsys):
     assert completed("cache", "p") == ["prune"]
 
 
-def test_completion_without_what_writes_it(capsys, monkeypatch):
+def test_completion_without_what_writes_it(told, monkeypatch):
     monkeypatch.setattr("lltm_jit.cli.find_spec", lambda path: None)
-    code, _, err = said_at_exit(capsys, "--completion", "zsh")
-    assert code == 1
-    assert err == "error: --completion needs shtab\n  -> `python -m pip install shtab`\n"
+    said = "error: --completion needs shtab\n  -> `python -m pip install shtab`\n"
+    assert told("--completion", "zsh", code=1) == said
 
 
 @pytest.mark.parametrize("words", ["benchmarks", "mine lltm_jit"])
@@ -148,13 +138,7 @@ def test_a_program_of_a_users_own_is_no_command(words, tmp_path):
     package.mkdir()
     (package / "__init__.py").write_text("import lltm_jit\n")
     (package / "__main__.py").write_text(RUNS)
-    done = subprocess.run(
-        [sys.executable, "-m", *words.split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-    )
+    done = run_in(CHECKOUT, "-m", *words.split(), cwd=tmp_path)
     assert done.stdout == "families: basic rnn\n", done.stderr
 
 
@@ -189,8 +173,6 @@ def test_ctrl_c_shows_what_there_is_if_somebody_reads_it(read, monkeypatch):
 @pytest.mark.slow
 def test_a_path_that_the_terminal_cannot_show_is_shown_all_the_same(tmp_path):
     variables = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "größe"), "PYTHONIOENCODING": "ascii"}
-    words = [sys.executable, "-m", "lltm_jit", "cache", "list"]
-    env = {**os.environ, **variables}
-    done = subprocess.run(words, capture_output=True, text=True, env=env)
+    done = run_in(CHECKOUT, "-m", "lltm_jit", "cache", "list", **variables)
     assert (done.returncode, done.stderr) == (0, "")
     assert "gr\\xf6\\xdfe" in done.stdout

@@ -1,29 +1,21 @@
 """The commands about the LLTM cell, at small sizes, and `info`."""
 
 import json
-import os
 import platform
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
+from small_checkout import CHECKOUT, run_in
 
 import lltm_jit
 from lltm_jit import functional, native
-from lltm_jit.cli import main
 from lltm_jit.jit.user.settings import SETTINGS
 
 SMALL = ["-b", "2", "-f", "3", "-s", "4"]
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 on_devices = pytest.mark.parametrize("flags", [[], pytest.param(["-c"], marks=NEEDS_GPU)])
 FIGURES = r"\d+\.\d{3}/\d+\.\d{3}"
-
-
-def run_module(*arguments, **environment):
-    words, variables = [sys.executable, "-m", "lltm_jit", *arguments], {**os.environ, **environment}
-    return subprocess.run(words, capture_output=True, text=True, timeout=300, env=variables)
 
 
 @on_devices
@@ -91,26 +83,6 @@ def test_check_grad_fails_on_a_wrong_gradient(told, monkeypatch):
     assert told("check-grad", "py", *SMALL, code=1).startswith("FAILED\nJacobian mismatch")
 
 
-def test_check_grad_wants_a_variant_or_the_table(capsys):
-    with pytest.raises(SystemExit):
-        main(["check-grad"])
-    assert "expected a variant (py, cpp or cuda) or --table" in capsys.readouterr().err
-
-
-@on_devices
-def test_check_grad_table_shows_that_float32_is_not_enough(told, monkeypatch, flags):
-    rows = [line.split() for line in told("check-grad", "--table", *flags).splitlines()]
-    assert rows == [
-        ["dtype", "eps", "lltm_jit.sigmoid", "torch.sigmoid"],
-        ["float32", "1e-03", "passes", "passes"],
-        ["float32", "1e-04", "fails", "fails"],
-        ["float64", "1e-04", "passes", "passes"],
-        ["float64", "1e-06", "passes", "passes"],
-    ]
-    monkeypatch.setattr(functional, "sigmoid", lambda x: torch.sigmoid(x) + 0.1 * x.detach())
-    told("check-grad", "--table", code=1)
-
-
 def test_info_shows_the_loaded_builds(told, builds):
     info = lltm_jit.build_info()
     facts = json.loads(told("info", "--json", *native.OWN))
@@ -137,25 +109,12 @@ def test_info_shows_the_settings_that_are_not_at_their_default(monkeypatch, told
     assert shown == [f"setting   {name}={value}" for name, value in given.items()]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["info", "--json"],
-        pytest.param(["benchmark", "py", *SMALL, "-r", "1"], marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("words", [["info"], ["benchmark", "py", *SMALL, "-r", "1"]])
 def test_what_needs_no_build_makes_none(words, tmp_path):
-    done = run_module(*words, TORCH_EXTENSIONS_DIR=str(tmp_path), PYTHONPROFILEIMPORTTIME="1")
+    more = {"TORCH_EXTENSIONS_DIR": str(tmp_path), "PYTHONPROFILEIMPORTTIME": "1"}
+    done = run_in(CHECKOUT, "-m", "lltm_jit", *words, **more)
     assert done.returncode == 0
     assert list(tmp_path.rglob("ok.json")) == []
     # On a machine without a GPU, torch's may print a line that has nothing to do with it.
     assert " torch.utils\n" in done.stderr
-    assert "torch.utils.cpp_extension" not in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [["check", "forward"], ["check-grad", "py"]])
-def test_checking_does_not_import_the_builder(words):
-    done = run_module(*words, PYTHONPROFILEIMPORTTIME="1")
-    assert done.returncode == 0
     assert "torch.utils.cpp_extension" not in done.stderr

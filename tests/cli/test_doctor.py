@@ -4,22 +4,19 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from small_checkout import CHECKOUT, environment
+from small_checkout import CHECKOUT, environment, run_in
 from torch.torch_version import TorchVersion
-from torch.utils import cpp_extension
 
 from lltm_jit.cli import doctor
-from lltm_jit.cli.doctor import builds, trial
 from lltm_jit.jit import detect
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.request import request
-from lltm_jit.jit.user.causes import cure_of
 
 
 def problems(found):
@@ -31,18 +28,17 @@ def test_all_is_well_here(findings):
     assert problems(found) == []
     assert "compiled, linked and loaded in" in found["C++ trial build"]["text"]
     assert found["Python"]["text"].startswith(sys.version.split()[0])
-    assert re.search(r", with \d+\.\d of at most \d+ GB", found["builds directory"]["text"])
+    assert re.search(r": \d+\.\d of at most \d+ GB", found["builds directory"]["text"])
 
 
-@pytest.mark.parametrize(
-    ("version", "status"),
-    [("2.8.1", "problem"), ("2.9.0", "ok"), ("2.13.1+cu130", "ok"), ("2.14.0", "warning")],
-)
-def test_a_torch_that_was_not_tested(finding, monkeypatch, version, status):
-    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
-    found = finding("torch")
-    assert found["status"] == status
-    assert ("newer than 2.13, the newest that was tested" in found["text"]) == (status == "warning")
+def test_a_torch_that_was_not_tested(finding, monkeypatch):
+    versions = {"2.8.1": "problem", "2.9.0": "ok", "2.13.1+cu130": "ok", "2.14.0": "warning"}
+    for version, status in versions.items():
+        monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+        found = finding("torch")
+        assert found["status"] == status
+        untested = "newer than 2.13, the newest that was tested"
+        assert (untested in found["text"]) == (status == "warning")
 
 
 def test_a_machine_that_must_not_build_is_not_ready(told, monkeypatch, empty_root):
@@ -55,14 +51,21 @@ def test_a_machine_that_must_not_build_is_not_ready(told, monkeypatch, empty_roo
     assert out.endswith("not ready to build: see settings\n")
 
 
-def test_a_check_that_breaks_is_reported(findings, monkeypatch):
-    def breaks():
+def test_a_check_that_breaks_is_reported(finding, monkeypatch):
+    def breaks(path):
         raise OSError("the disk is on fire")
 
-    monkeypatch.setattr(doctor.builds, "disk", breaks)
-    found = doctor.outcome(doctor.checks()["disk"], {})
-    assert found.status == "problem"
-    assert "the disk is on fire" in found.text
+    monkeypatch.setattr(shutil, "disk_usage", breaks)
+    found = finding("builds directory")
+    assert found["status"] == "problem"
+    assert "the disk is on fire" in found["text"]
+
+
+@pytest.mark.parametrize(("free", "status"), [(1e7, "problem"), (5e8, "warning"), (5e9, "ok")])
+def test_a_full_disk(finding, monkeypatch, free, status):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    found = finding("builds directory")
+    assert (found["status"], f"{free / 1e9:.1f} GB are free" in found["text"]) == (status, True)
 
 
 @pytest.mark.parametrize(
@@ -92,18 +95,15 @@ def test_misspelt_names_are_told_with_the_right_ones(finding, monkeypatch, told)
     assert {f"setting   {line}" for line in wrong} <= {*lines}
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "version", "text"),
-    [
+def test_the_driver_is_named(finding, monkeypatch):
+    for capabilities, version, text in (
         ([], "", "none, no working NVIDIA driver"),
         ([], "580.65.06", "none, driver 580.65.06"),
         ([(9, 0)], "580.65.06", "sm_90, driver 580.65.06"),
-    ],
-)
-def test_the_driver_is_named(finding, monkeypatch, capabilities, version, text):
-    monkeypatch.setattr(gpus, "compute_capabilities", lambda: capabilities)
-    monkeypatch.setattr(gpus, "driver_version", lambda: version)
-    assert finding("GPU")["text"].startswith(text)
+    ):
+        monkeypatch.setattr(gpus, "compute_capabilities", lambda found=capabilities: found)
+        monkeypatch.setattr(gpus, "driver_version", lambda found=version: found)
+        assert finding("GPU")["text"].startswith(text)
 
 
 def test_a_root_open_to_others(finding, empty_root):
@@ -114,20 +114,6 @@ def test_a_root_open_to_others(finding, empty_root):
     assert "other users may write to" in found["text"]
 
 
-@pytest.mark.parametrize("variable", ["TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"])
-def test_a_lock_that_torch_left(finding, monkeypatch, tmp_path, variable):
-    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
-    monkeypatch.setenv(variable, str(tmp_path))
-    lock = Path(cpp_extension._get_build_directory("my_extension", verbose=False)) / "lock"
-    assert lock.is_relative_to(tmp_path)
-    lock.touch()
-    assert finding("locks")["status"] == "ok"  # a build may be running
-    os.utime(lock, (0, 0))
-    found = finding("locks")
-    assert found["status"] == "warning"
-    assert f"rm {lock}" in found["cure"]
-
-
 def test_too_many_jobs_for_the_memory(finding, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "100000")
     found = finding("memory")
@@ -135,19 +121,14 @@ def test_too_many_jobs_for_the_memory(finding, monkeypatch):
     assert found["cure"].startswith("set MAX_JOBS=")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["-m", "lltm_jit", "doctor", "--json"],
-        ["-m", "lltm_jit", "doctor"],
-        ["-c", "import lltm_jit"],
-    ],
-)
+DOCTOR = ["-m", "lltm_jit", "doctor"]
+
+
+@pytest.mark.parametrize("words", [DOCTOR, [*DOCTOR, "--json"], ["-c", "import lltm_jit"]])
 def test_a_torch_that_cannot_be_imported(words, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: no such file')\n")
-    paths = os.pathsep.join([str(tmp_path), environment(CHECKOUT)["PYTHONPATH"]])
-    variables = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, *words], env=variables, capture_output=True, text=True)
+    paths = environment(tmp_path, CHECKOUT)["PYTHONPATH"]
+    done = run_in(CHECKOUT, *words, PYTHONPATH=paths)
     assert done.returncode == 1
     text = "lltm_jit needs torch, which cannot be imported: libcudart.so.13: no such file"
     cure = f"run `{sys.executable} -m pip install --force-reinstall torch`"
@@ -165,30 +146,28 @@ def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch, empty_root):
     too_old = detect()._replace(cuda_missing="", architectures=("7.5",))
     monkeypatch.setattr(request, "detect", lambda: too_old)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")
-    found = builds.build("basic")
+    found = doctor.build("basic")
     assert found.status == "problem"
     assert "8.0 and later, but TORCH_CUDA_ARCH_LIST='7.5' asks for 7.5" in found.text
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ("no-such-compiler", "CXX is set to 'no-such-compiler', which is not on PATH"),
-        ("/nonexistent", "CXX is set to '/nonexistent', which does not exist"),
-        ("/etc/passwd", "CXX is set to '/etc/passwd', which is not a program that can be run"),
-        ("/no/ccache c++", "CXX is set to '/no/ccache c++', and '/no/ccache' does not exist"),
-        ("", "no C++ compiler was found"),
-    ],
-)
-@pytest.mark.parametrize("path", [os.environ["PATH"], "/nonexistent"])
-def test_a_compiler_that_is_not_there(finding, monkeypatch, given, text, path):
-    if not given:
-        path = "/nonexistent"
-    monkeypatch.setenv("CXX", given)
-    monkeypatch.setenv("PATH", path)
-    found = finding("C++ compiler")
-    assert (found["status"], found["text"]) == ("problem", text)
-    assert ("apt-get install g++" in found["cure"]) == (path == "/nonexistent")
+def test_a_compiler_that_is_not_there(finding, monkeypatch):
+    cases = {
+        "no-such-compiler": "'no-such-compiler', which is not on PATH",
+        "/nonexistent": "'/nonexistent', which does not exist",
+        "/etc/passwd": "'/etc/passwd', which is not a program that can be run",
+        "/no/ccache c++": "'/no/ccache c++', and '/no/ccache' does not exist",
+    }
+    for given, text in cases.items():
+        for path in (os.environ["PATH"], "/nonexistent"):
+            with monkeypatch.context() as patch:
+                patch.setenv("CXX", given)
+                patch.setenv("PATH", path)
+                found = finding("C++ compiler")
+            assert (found["status"], found["text"]) == ("problem", f"CXX is set to {text}")
+            assert ("apt-get install g++" in found["cure"]) == (path == "/nonexistent")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert finding("C++ compiler")["text"] == "no C++ compiler was found"
 
 
 def test_without_a_compiler_the_rest_is_checked_and_the_cure_is_told(told, monkeypatch):
@@ -243,17 +222,16 @@ def test_the_compiler_itself_is_judged_and_what_runs_it(
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("architecture", "good"), [("9.0a", True), ("1.0", False)])
-def test_trial_of_nvcc(architecture, good):
-    error = trial.cuda(detect()._replace(architectures=(architecture,)))
-    assert (error == "") == good
-    if not good:
-        assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(error)
+def test_trial_of_nvcc(finding, monkeypatch, architecture, good):
+    tools = detect()._replace(architectures=(architecture,), cuda_missing="")
+    monkeypatch.setattr(doctor, "detect", lambda: tools)
+    found = finding("CUDA trial build")
+    assert (found["status"] == "ok") == good
+    assert ("set TORCH_CUDA_ARCH_LIST to architectures that" in found["cure"]) == (not good)
 
 
 def test_nothing_is_said_of_a_numpy_that_is_not_there(tmp_path):
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('no numpy')\n")
-    path = os.pathsep.join([str(tmp_path), str(CHECKOUT)])
-    words = [sys.executable, "-m", "lltm_jit", "--version"]
-    variables = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(words, env=variables, capture_output=True, text=True)
+    paths = environment(tmp_path, CHECKOUT)["PYTHONPATH"]
+    done = run_in(CHECKOUT, "-m", "lltm_jit", "--version", PYTHONPATH=paths)
     assert (done.returncode, done.stderr) == (0, "")

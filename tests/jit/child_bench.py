@@ -11,17 +11,24 @@ from pathlib import Path
 from engine_bench import HERE
 
 FOUND = {"text": "two", "cached": True, "reused": 0}  # what the child made
-MAIN = "child_main.py"
 
 
 class Program:
     """child_once.py in a process of its own."""
 
-    def __init__(self, bench, action, *directories, launcher=(), **environment):
-        words = [str(HERE / "child_once.py"), action, *map(str, directories or [bench.sources])]
+    def __init__(self, bench, action, *families, launcher=(), **environment):
+        words = [str(HERE / "child_once.py"), action, *(families or ["_C"])]
+        directories = {f"FAMILY_{name}": str(bench.directory / name) for name in families}
         self.process = subprocess.Popen(
             [sys.executable, *launcher, *words],
-            env={**os.environ, **bench.environment, **environment},
+            cwd=bench.directory,
+            env={
+                **os.environ,
+                **bench.environment,
+                **directories,
+                "FAMILY__C": str(bench.sources),
+                **environment,
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -46,19 +53,9 @@ def go(gate: Path) -> None:
     Path(f"{gate}.go").touch()
 
 
-def compiled(bench, name: str = "one.cpp") -> bool:
-    counts = Path(bench.environment["FAKE_COUNTS"])
-    return counts.exists() and f"compile {name}" in counts.read_text()
-
-
 def noticed(bench, target: str = "one.o") -> bool:
     """Whether ninja knows that a compiler has ended."""
-    return any(target in log.read_text() for log in bench.builds.glob("tmp-*/.ninja_log"))
-
-
-def kept(bench) -> bool:
-    """Whether a cancelled build has put away what it had compiled."""
-    return bool(list(bench.builds.glob("failed/*/one.o")))
+    return any(target in log.read_text() for log in bench.builds.glob("work/*/.ninja_log"))
 
 
 def children(bench) -> set[int]:
@@ -73,10 +70,6 @@ def children(bench) -> set[int]:
         except OSError:
             continue  # it has just ended, or is another user's
         ours = f"TORCH_EXTENSIONS_DIR={root}" in variables
-        if ours and command[2:3] and command[2].endswith(MAIN):
+        if ours and command[1:3] == ["-I", "-c"]:
             found.add(int(process.name))
     return found
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]

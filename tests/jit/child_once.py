@@ -1,8 +1,8 @@
-"""Has a child build directories, with torch's stand-in, and then does as it is told.
+"""Has a child build families, with torch's stand-in, and then does as it is told.
 
-    python child_once.py ACTION DIRECTORY...
+    python child_once.py ACTION FAMILY...
 
-Prints a line of JSON where there is something to tell. Entered as load_once.py is.
+Prints a line of JSON where there is something to tell, and waits for lines of standard input.
 """
 
 import json
@@ -10,20 +10,15 @@ import os
 import sys
 import threading
 import time
-import types
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(Path(__file__).parent / "fake_torch"))
-package = types.ModuleType("lltm_jit")
-package.__path__ = [str(REPOSITORY / "lltm_jit")]
-sys.modules["lltm_jit"] = package
+sys.path[:0] = [str(Path(__file__).with_name(name)) for name in ("fake_torch", "small")]
 
 from lltm_jit import jit  # noqa: E402
-from lltm_jit.jit.loading import child  # noqa: E402
-from lltm_jit.jit.request import checks  # noqa: E402
+from lltm_jit.cli import spec  # noqa: E402
+from lltm_jit.jit.loading import background, reload  # noqa: E402
 
-ASKED = time.time()
+ASKED = [time.time()]
 
 
 def tell(**facts):
@@ -31,87 +26,100 @@ def tell(**facts):
     os.write(1, f"{json.dumps(facts)}\n".encode())
 
 
-def told(spec):
-    """What the first use of a build gives: its text, or the error."""
+def begin():
+    """Once the child is where the environment says."""
+    tell(started=True)
+    while not os.path.exists(os.environ.get("AFTER", "/")):
+        time.sleep(0.02)
+
+
+def use(family="_C"):
+    """What a use of the family gives: the last line of its text, or the error."""
     try:
-        done = jit.load(spec, jit.detect(), asked=ASKED)
+        done = jit.load(spec(family), asked=ASKED.pop() if ASKED else None)
     except jit.LltmJitError as error:
         return {"error": type(error).__name__, "message": str(error)}
+    background.collect(family)
     text = Path(done.module.__file__).read_bytes().rpartition(b"#FAKE\n")[2].decode()
-    last = text.splitlines()[-1]
-    return {"text": last, "cached": done.info.cached, "reused": done.info.reused}
+    return {"text": text.splitlines()[-1], "cached": done.info.cached, "reused": done.info.reused}
 
 
-def stay(specs):
+def stay():
     """Until standard input ends, in another environment."""
     os.environ["TORCH_EXTENSIONS_DIR"] = os.environ["TORCH_EXTENSIONS_DIR"] + "-other"
     tell(threads=threading.active_count())
     sys.stdin.readline()
 
 
-def wait(specs):
-    tell(started=True)
-    tell(results=[told(spec) for spec in specs])
+def wait():
+    begin()
+    tell(used=use(), children=[*map(state, Path(f"/proc/{os.getpid()}/task").glob("*/children"))])
 
 
-def wait_twice(specs):
-    tell(results=[told(specs[0]), told(specs[0])])
+def state(file):
+    return [Path(f"/proc/{pid}/stat").read_text().split()[2] for pid in file.read_text().split()]
 
 
-def threads(specs):
-    results = []
-    waiting = [threading.Thread(target=lambda: results.append(told(specs[0]))) for _ in range(8)]
+def wait_twice():
+    tell(used=[use(), use()])
+
+
+def threads():
+    used = []
+    waiting = [threading.Thread(target=lambda: used.append(use())) for _ in range(8)]
     for thread in waiting:
         thread.start()
     for thread in waiting:
         thread.join()
-    tell(results=results)
+    tell(used=used)
 
 
-def interrupted(specs):
+def interrupted():
     """As a notebook does it: the cell ends, the process goes on."""
-    tell(started=True)
+    begin()
     try:
-        told(specs[0])
+        use()
     except KeyboardInterrupt:
         tell(interrupted=True)
     sys.stdin.readline()
-    tell(results=[told(specs[0])])
+    tell(used=use())
 
 
-def own(specs):
-    """Another extension is built, and then the child's is used."""
-    tell(started=True)
+def own():
+    """Another extension is loaded, and then the child's is used."""
     sys.stdin.readline()
     if "CLOSE" in os.environ:
         os.closerange(3, 100)
-    spec = jit.BuildSpec.from_directory("_C", Path(os.environ["OWN"]), jit.detect())
-    tell(own=jit.load(spec).info.compiled)
-    tell(results=[told(specs[0])])
+        file = open("reused", "w+")  # noqa: SIM115
+        while file.fileno() < 20:
+            file = os.fdopen(os.dup(file.fileno()), "w+")
+            KEPT.append(file)
+    reload.load_and_give(jit.Spec("rnn", (os.environ["OWN"],)), False)
+    tell(own=True)
+    if not sys.stdin.readline():
+        return
+    tell(used=use(), open=[os.fstat(file.fileno()).st_size for file in KEPT])
 
 
-def fork(specs):
+KEPT = []
+
+
+def fork():
     """A forked process waits like any other."""
     pid = os.fork()
     if pid == 0:
         tell(forked=os.getpid())
         sys.stdin.readline()
-        tell(results=[told(specs[0])])
+        tell(used=use())
         os._exit(0)
     os.waitpid(pid, 0)
 
 
-def main(action, *directories):
-    toolchain = jit.detect()
-    specs = [
-        jit.BuildSpec.from_directory("_C", Path(directory), toolchain) for directory in directories
-    ]
-    for spec in specs:
-        checks.check(spec, toolchain)
-    starts = [[spec] for spec in specs] if "ONE_BY_ONE" in os.environ else [specs]
-    for started in starts:
-        child.start([(spec, toolchain) for spec in started])
-    globals()[action](specs)
+def main(action, *families):
+    if "ALONE" not in os.environ:
+        for family in families:
+            background.start([spec(family)])
+    globals()[action]()
 
 
 if __name__ == "__main__":

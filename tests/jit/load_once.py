@@ -2,7 +2,7 @@
 
     python load_once.py DIRECTORY [REPEATS]
 
-KILL=before NAME / after NAME in the environment ends it hard when that file of a build is put there;
+KILL=before NAME / after NAME in the environment ends it hard when that file of a build is renamed;
 TEXT is a source, in place of the directory's;
 ASK_AFTER=FILE waits for FILE before it asks for the build;
 WAIT=FILE makes FILE when all is loaded and stays until FILE.go is there.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lltm_jit.jit import torch_api
-from lltm_jit.jit.request.spec import Spec, spec
 
 SOURCE = '#include "value.h"\nextern "C" int value() { return VALUE; }\n'
 PLAIN = 'extern "C" int value() { return VALUE; }\n'
@@ -49,11 +48,6 @@ def define(path: Path, number: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = {"flags": f"-DVALUE={number}", "specs": f"*cc1plus:\n+ -DVALUE={number}\n\n"}
     path.write_text(texts.get(path.name, f"#define VALUE {number}\n"))
-
-
-def spec_of(real, flags) -> Spec:
-    source = real.sources / "source.cpp"
-    return spec("value", source, extra_cflags=flags, is_python_module=False)
 
 
 def assert_seen(bench, monkeypatch, way: Way) -> None:

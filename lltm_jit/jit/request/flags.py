@@ -36,7 +36,7 @@ _HALF_OPERATORS = (
 _NO_UNIQUE = "-fno-gnu-unique"
 # Below a GiB, g++'s own garbage collector takes an eighth of the time, and frees little.
 _HEAP = "--param=ggc-min-heapsize=1048576"
-# g++ reports a header of a system folder by its real path where that is shorter, and so hides a link
+# g++ reports a header of a system folder by its real path where that is shorter, which hides a link
 # that may lead elsewhere next time.
 _AS_SEARCHED = "-fno-canonical-system-headers"
 _OF_HOST_COMPILER = ("CC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")

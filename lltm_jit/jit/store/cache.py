@@ -265,8 +265,10 @@ def publish(work: Path, record: Record) -> None:
     A process that has loaded the build that was there keeps its files.
     """
     with writing():
-        if record.directory.is_symlink() or record.directory.is_file():
-            record.directory.unlink()  # whatever stands in its place
+        if private.why_not_private(record.directory) or not record.directory.is_dir():
+            # Whatever stands in its place; another user's goes with the folders of compiles.
+            with suppress(FileNotFoundError):
+                os.replace(record.directory, work_directory(f"aside-{record.key}-{os.getpid()}"))
         make_directory(record.directory)
         (record.directory / RECORD).unlink(missing_ok=True)
         for name in (record.library, LOG, BUILD_FILE):

@@ -112,36 +112,30 @@ def machine(tmp_path, monkeypatch):
     return files
 
 
-def test_jobs_by_affinity(machine):
-    assert jobs.job_count(with_cuda=False) == 16
+BOX, CPU, MEMORY = (f"/sys/fs/cgroup/{name}" for name in ("box", "cpu,cpuacct", "memory"))
+CACHED = {f"{BOX}/memory.stat": f"anon 1\ninactive_file {2 << 30}\n"}
+USED = {f"{BOX}/memory.max": f"{6 << 30}\n", f"{BOX}/memory.current": f"{4 << 30}\n"}
+OLDER = {"/proc/self/cgroup": "3:memory:/box/in\n2:cpu,cpuacct:/box\n1:pids:/box\n"}
+OLD_CPU = {f"{CPU}/cpu.cfs_quota_us": "500000\n", f"{CPU}/cpu.cfs_period_us": "100000\n"}
+OLD_MEMORY = {
+    f"{MEMORY}/box/memory.limit_in_bytes": f"{6 << 30}\n",
+    f"{MEMORY}/box/memory.usage_in_bytes": "0\n",
+}
+LIMITS = {
+    "affinity": ({}, 16, 16),
+    "memory": ({"/proc/meminfo": f"MemTotal: 99999999\nMemAvailable: {11 << 20} kB\n"}, 5, 2),
+    "the cgroup's quota": ({f"{BOX}/cpu.max": "350000 100000\n"}, 3, 3),
+    "the cgroup's memory": (USED | CACHED, 2, 1),
+    "no limit of the cgroup": ({f"{BOX}/memory.max": "max\n", f"{BOX}/cpu.max": "max 1\n"}, 16, 16),
+    "a quota of version 1": (OLDER | OLD_CPU, 5, 5),
+    "memory of version 1": (OLDER | OLD_MEMORY, 3, 1),
+}
 
 
-@pytest.mark.parametrize(("with_cuda", "expected"), [(False, 5), (True, 2)])
-def test_jobs_by_memory(machine, with_cuda, expected):
-    machine["/proc/meminfo"] = f"MemTotal: 99999999999 kB\nMemAvailable: {11 << 20} kB\n"
-    assert jobs.job_count(with_cuda) == expected
-
-
-def test_jobs_by_cgroup(machine):
-    machine["/sys/fs/cgroup/box/cpu.max"] = "350000 100000\n"
-    assert jobs.job_count(with_cuda=False) == 3
-    machine["/sys/fs/cgroup/box/memory.max"] = f"{6 << 30}\n"
-    machine["/sys/fs/cgroup/box/memory.current"] = f"{4 << 30}\n"
-    machine["/sys/fs/cgroup/box/memory.stat"] = f"anon 1\ninactive_file {2 << 30}\n"
-    assert jobs.job_count(with_cuda=False) == 2
-    machine["/sys/fs/cgroup/box/memory.max"] = "max\n"
-    machine["/sys/fs/cgroup/box/cpu.max"] = "max 100000\n"
-    assert jobs.job_count(with_cuda=False) == 16
-
-
-def test_jobs_by_cgroups_of_version_1(machine):
-    machine["/proc/self/cgroup"] = "3:memory:/box/in\n2:cpu,cpuacct:/box\n1:pids:/box\n"
-    machine["/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us"] = "500000\n"
-    machine["/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us"] = "100000\n"
-    assert jobs.job_count(with_cuda=False) == 5
-    machine["/sys/fs/cgroup/memory/box/memory.limit_in_bytes"] = f"{6 << 30}\n"
-    machine["/sys/fs/cgroup/memory/box/memory.usage_in_bytes"] = "0\n"
-    assert jobs.job_count(with_cuda=False) == 3
+@pytest.mark.parametrize(("texts", "host", "cuda"), LIMITS.values(), ids=LIMITS)
+def test_jobs_by_what_the_machine_has(machine, texts, host, cuda):
+    machine.update(texts)
+    assert (jobs.job_count(with_cuda=False), jobs.job_count(with_cuda=True)) == (host, cuda)
 
 
 def test_jobs_as_given(machine, monkeypatch):

@@ -64,7 +64,9 @@ def test_no_compiler_outlives_a_cancelled_build(bench, tmp_path, compiler):
     assert not alive(*pids)
 
 
-@pytest.mark.parametrize("moment", ["before _C.so", "after _C.so", "before ok.json", "after ok.json"])
+@pytest.mark.parametrize(
+    "moment", ["before _C.so", "after _C.so", "before ok.json", "after ok.json"]
+)
 def test_killed_while_publishing(bench, moment):
     process = bench.start(KILL=moment)
     process.communicate()

@@ -12,59 +12,41 @@ from lltm_jit import BuildError
 from lltm_jit.jit import torch_api
 
 LINKS = {
-    "an object": ("far/other.o", ("{}/far/other.o",)),
-    "a static library": ("far/libother.a", ("{}/far/libother.a",)),
-    "-L and -l": ("far/libother.a", ("-L{}/far", "-lother")),
-    "-L and -l in one string": ("far/libother.a", ("-L{}/far -lother",)),
-    "-l with the file's name": ("far/libother.a", ("-L{}/far", "-l:libother.a")),
-    "-Wl": ("far/libother.a", ("-Wl,-L{}/far,-lother",)),
-    "-Wl,--library-path": ("far/libother.a", ("-Wl,--library-path,{}/far", "-lother")),
-    "-Wl,--library-path=": ("far/libother.a", ("-Wl,--library-path={}/far,--library=other",)),
-    "a file of the linker's flags": ("far/libother.a", ("-Wl,@{}/words",)),
-    "a linker script": ("far/libreal.a", ("{}/script",)),
-    "LIBRARY_PATH": ("far/libother.a", ("-lother",)),
+    "an object": ("far/other.o", "{}/far/other.o"),
+    "a static library": ("far/libother.a", "{}/far/libother.a"),
+    "-L and -l": ("far/libother.a", "-L{}/far -lother"),
+    "-l with the file's name": ("far/libother.a", "-L{}/far -l:libother.a"),
+    "-Wl": ("far/libother.a", "-Wl,-L{}/far,-lother"),
+    "-Wl,--library-path": ("far/libother.a", "-Wl,--library-path,{}/far -lother"),
+    "-Wl,--library-path=": ("far/libother.a", "-Wl,--library-path={}/far,--library=other"),
+    "a file of the linker's flags": ("far/libother.a", "-Wl,@{}/words"),
+    "LIBRARY_PATH": ("far/libother.a", "-lother"),
+    "a linker script": ("far/libreal.a", "{}/script"),
 }
+OLD = {f"{name}, by an old linker": link for name, link in LINKS.items() if "script" not in name}
+QUICK = ("-L and -l", "a linker script", "LIBRARY_PATH", "LIBRARY_PATH, by an old linker")
 
 
-QUICK = ("an object", "-L and -l in one string", "a linker script", "LIBRARY_PATH")
-
-
-@pytest.mark.parametrize("link", tiers(LINKS, QUICK))
-def test_a_changed_file_that_is_linked(real, monkeypatch, link):
-    assert_linked(real, monkeypatch, *link)
-
-
-TOLD_BY_FLAGS = {name: link for name, link in LINKS.items() if name != "a linker script"}
-
-
-@pytest.mark.parametrize(
-    "link", tiers(TOLD_BY_FLAGS, ("-L and -l", "-Wl,--library-path=", "LIBRARY_PATH"))
-)
-def test_a_changed_file_that_an_old_linker_reads(real, monkeypatch, link):
-    """Which does not tell, so that the flags have to."""
-    monkeypatch.setattr("lltm_jit.jit.compile.ninja.TELL_LINK", "")
-    assert_linked(real, monkeypatch, *link)
-
-
-def assert_linked(real, monkeypatch, file: str, ldflags: tuple[str, ...]) -> None:
-    if ldflags == ("-lother",):
+@pytest.mark.parametrize("name", tiers({name: name for name in (*LINKS, *OLD)}, QUICK))
+def test_a_changed_file_that_is_linked(real, monkeypatch, name):
+    """An old linker does not tell what it reads, so that the flags have to."""
+    file, given = {**LINKS, **OLD}[name]
+    if name in OLD:
+        monkeypatch.setattr("lltm_jit.jit.compile.ninja.TELL_LINK", "")
+    if name.startswith("LIBRARY_PATH"):
         monkeypatch.setenv("LIBRARY_PATH", str(real.sources / "far"))
     real.write("source.cpp", LINKED)
     real.write("script", f"INPUT({real.sources}/far/libreal.a)\n")
     real.write("words", f"-L{real.sources}/far\n-lother\n")
-    flags = [flag.replace("{}", str(real.sources)) for flag in ldflags]
+    place = real.sources / file
     for number in (1, 2, 1):
-        place = real.sources / file
         made = compiled(real, number)
         place.parent.mkdir(exist_ok=True)
-        if place.suffix == ".a":
-            archive(place, made)
-        else:
-            shutil.copyfile(made, place)
-        assert value(real, extra_ldflags=flags) == number
+        archive(place, made) if place.suffix == ".a" else shutil.copyfile(made, place)
+        assert value(real, extra_ldflags=[given.format(real.sources)]) == number
 
 
-def test_a_changed_file_of_the_linkers_flags(real):
+def test_an_edited_file_of_the_linkers_flags(real):
     real.write("source.cpp", LINKED)
     for number in (1, 2, 1):
         archive(real.sources / f"{number}" / "libother.a", compiled(real, number))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
-from child_bench import FOUND, Program, children, compiled, go, kept, noticed, state
+from child_bench import FOUND, Program, children, go, noticed
 from engine_bench import ALL, alive, compiler_pid, wait_for
-
-from lltm_jit.jit.loading import child
 
 
 @pytest.fixture
@@ -22,46 +19,38 @@ def gate(bench, tmp_path) -> Path:
     return gate
 
 
-def test_who_waits_sees_the_childs_progress(bench, gate):
-    program = Program(bench, "wait")
+def test_who_waits_sees_the_childs_progress_and_leaves_no_zombie(bench, gate):
+    program = Program(bench, "wait", AFTER=str(gate))
     assert program.line() == {"started": True}
     compiler_pid(gate)
-    lines = iter(program.process.stderr.readline, "")
     (pid,) = children(bench)
-    said = next(lines)
-    assert "waiting for the package's own build, which an import began at " in said
-    assert said.endswith(f" (process {pid})\n")
+    lines = iter(program.process.stderr.readline, "")
+    assert next(lines).startswith(f"lltm_jit: waiting for process {pid}, which has been building")
     assert next(lines) == "lltm_jit: [1/3] one.cpp\n"
     go(gate)
     (told,), said = program.end()
-    assert told["results"] == [FOUND]
+    assert told == {"used": FOUND, "children": [[]]}
     assert "building" not in said
     assert bench.counts == ALL
 
 
-def test_nothing_is_printed_and_no_thread_is_started(bench, gate):
+def test_nothing_is_printed_and_the_environment_is_that_of_the_start(bench, gate):
     program = Program(bench, "stay", launcher=("-X", "dev"))
     assert program.line() == {"threads": 1}
     compiler_pid(gate)
     go(gate)
     wait_for(lambda: not children(bench))
     assert program.end() == ([], "")
-
-
-def test_the_environment_is_that_of_the_start(bench, gate):
-    program = Program(bench, "stay")
-    program.line()
-    compiler_pid(gate)
-    go(gate)
-    wait_for(lambda: not children(bench))
-    program.end()
-    assert bench.run()["cached"] is True
     assert not Path(f"{bench.builds.parent}-other").exists()
+    assert Program(bench, "wait", ALONE="1").end()[0][1]["used"] == FOUND
 
 
-@pytest.mark.parametrize("how", ["by itself", "killed", "with a forked child left"])
+@pytest.mark.parametrize("how", ["by itself", "killed", "deaf to Ctrl-C", "with a forked one left"])
 def test_the_child_ends_with_its_parent_and_what_it_compiled_is_kept(bench, gate, how):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if "deaf" in how else None
     program = Program(bench, "fork" if "forked" in how else "stay")
+    if before:
+        signal.signal(signal.SIGINT, before)
     program.line()
     pid = compiler_pid(gate)
     wait_for(lambda: noticed(bench))
@@ -71,79 +60,83 @@ def test_the_child_ends_with_its_parent_and_what_it_compiled_is_kept(bench, gate
         program.process.kill()
         program.process.wait()
     wait_for(lambda: not alive(pid) and not children(bench))
-    wait_for(lambda: kept(bench))
     assert bench.counts == ["compile one.cpp", "compile two.cpp"]
     go(gate)
     if "forked" in how:
         program.go_on()
-        assert program.line()["results"][0]["reused"] == 1
+        used = program.line()["used"]
     else:
-        assert bench.run()["reused"] == 1
+        used = Program(bench, "wait", ALONE="1").end()[0][1]["used"]
+    assert used == {"text": "two", "cached": False, "reused": 1}
     assert bench.counts == ["compile two.cpp", "link"]
 
 
+def test_a_child_that_has_just_begun_ends_with_its_parent(bench):
+    program = Program(bench, "stay")
+    wait_for(lambda: children(bench))
+    program.process.kill()
+    program.process.wait()
+    wait_for(lambda: not children(bench))
+
+
 def test_who_waits_takes_over_from_a_child_that_was_killed(bench, gate):
-    program = Program(bench, "wait")
+    program = Program(bench, "wait", AFTER=str(gate))
     pid = compiler_pid(gate)
     (child,) = children(bench)
-    assert "waiting for the package" in program.process.stderr.readline()
+    assert "waiting for process" in program.process.stderr.readline()
     os.kill(child, signal.SIGKILL)
     wait_for(lambda: not alive(pid))
     go(gate)
     (_, told), said = program.end()
-    assert told["results"] == [{"text": "two", "cached": False, "reused": 0}]
+    assert told["used"]["cached"] is False
     assert "building _C for CPU" in said
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_a_failed_build_is_raised_and_not_tried_again(bench, gate, late, monkeypatch):
-    monkeypatch.chdir(bench.directory)
+def test_a_failed_build_is_raised_once_and_tried_again_by_the_next_use(bench, gate):
     bench.write("two/two.cpp", f"//! wait {gate}\n//! error no such thing\n")
-    program = Program(bench, "interrupted" if late else "wait_twice")
+    program = Program(bench, "wait_twice")
     compiler_pid(gate)
-    if late:
-        assert "waiting for" in program.process.stderr.readline()
-        program.process.send_signal(signal.SIGINT)
-        wait_for(lambda: program.process.stdout.readline() == '{"interrupted": true}\n')
-    go(gate)
-    wait_for(lambda: not children(bench))
-    out, _ = program.end()
-    results = out[-1]["results"]
-    assert all(result == results[0] for result in results)
-    assert results[0]["error"] == "BuildError"
-    assert results[0]["message"].startswith("error: no such thing\n  --> kernels/two/two.cpp:2:5")
-    assert bench.counts.count("compile two.cpp") == 1
-
-
-def test_a_wait_that_was_interrupted_in_a_notebook(bench, gate):
-    program = Program(bench, "interrupted")
-    assert program.line() == {"started": True}
-    compiler_pid(gate)
-    assert "waiting for" in program.process.stderr.readline()
-    program.process.send_signal(signal.SIGINT)
-    assert program.line() == {"interrupted": True}
-    program.go_on()
     go(gate)
     (told,), _ = program.end()
-    assert told["results"][0]["cached"] is True
-    assert bench.counts == ALL
+    first, second = told["used"]
+    assert first == second
+    assert first["error"] == "BuildError"
+    assert first["message"].startswith("error: no such thing\n  --> ")
+    assert bench.counts.count("compile two.cpp") == 2
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_wait_or_a_build_that_was_interrupted_in_a_notebook(bench, gate, alone):
+    """The child goes on; without one, what is compiled is kept."""
+    program = Program(bench, "interrupted", **({"ALONE": "1"} if alone else {"AFTER": str(gate)}))
+    assert program.line() == {"started": True}
+    compiler_pid(gate)
+    assert ("building" if alone else "waiting for") in program.process.stderr.readline()
+    wait_for(lambda: noticed(bench))
+    program.process.send_signal(signal.SIGINT)
+    assert program.line() == {"interrupted": True}
+    go(gate)
+    program.go_on()
+    (told,), _ = program.end()
+    assert told["used"] == {"text": "two", "cached": not alone, "reused": int(alone)}
+    assert bench.counts == sorted([*ALL, *(["compile two.cpp"] if alone else [])])
 
 
 def test_eight_threads_wait_for_one_build(bench):
     (told,), _ = Program(bench, "threads").end()
-    assert told["results"] == 8 * [FOUND]
+    assert told["used"] == 8 * [FOUND]
     assert bench.counts == ALL
 
 
-def test_several_processes_start_one_child(bench, gate):
-    programs = [Program(bench, "wait") for _ in range(4)]
+def test_eight_processes_start_one_child(bench, gate):
+    programs = [Program(bench, "wait", AFTER=str(gate)) for _ in range(8)]
     for program in programs:
         program.line()
     compiler_pid(gate)
     assert len(children(bench)) == 1
     go(gate)
-    told = [program.end()[0][0]["results"][0] for program in programs]
-    assert told == 4 * [FOUND]
+    told = [program.end()[0][0]["used"] for program in programs]
+    assert told == 8 * [FOUND]
     assert bench.counts == ALL
 
 
@@ -151,52 +144,35 @@ def test_several_processes_start_one_child(bench, gate):
 def test_two_ranks_of_torchrun(bench):
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     out, said = Program(bench, "wait", launcher=launcher).end()
-    assert [line["results"] for line in out if "results" in line] == 2 * [[FOUND]]
+    assert [line["used"] for line in out if "used" in line] == 2 * [FOUND]
     assert said.count("lltm_jit: waiting") <= 1
     assert bench.counts == ALL
 
 
-def test_a_compiler_that_is_killed(bench, gate):
-    program = Program(bench, "wait")
-    os.kill(compiler_pid(gate), signal.SIGKILL)
-    (_, told), _ = program.end()
-    assert told["results"][0]["error"] == "BuildError"
-
-
 @pytest.fixture
 def own(bench, tmp_path) -> Path:
-    """The sources of a build that the program makes itself, and its gate."""
-    directory = tmp_path / "own"
-    directory.mkdir()
-    (directory / "own.cpp").write_text(f"//! wait {tmp_path / 'own.gate'}\nown\n")
-    return directory
+    """The sources of what the program loads itself."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "own.cpp").write_text("own\n")
+    return tmp_path / "own"
 
 
-def test_the_programs_own_build_goes_first(bench, gate, own):
-    """The child's compilers stand still meanwhile, and go on afterwards."""
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_the_program_loads_ends_the_child_at_once(bench, gate, own, cached):
+    """The first use of ours goes on with what the child has compiled."""
+    if cached:
+        Program(bench, "own", ALONE="1", OWN=str(own)).process.communicate("\n")
+        assert bench.counts == ["compile own.cpp", "link"]
     program = Program(bench, "own", OWN=str(own))
     pid = compiler_pid(gate)
-    assert state(pid) != "T"
+    wait_for(lambda: noticed(bench))
     program.go_on()
-    compiler_pid(own.parent / "own.gate")
-    wait_for(lambda: state(pid) == "T")
+    assert program.line() == {"own": True}
+    wait_for(lambda: not alive(pid) and not children(bench))
     go(gate)
-    go(own.parent / "own.gate")
-    (_, told, last), _ = program.end()
-    assert told == {"own": 1}
-    assert last["results"] == [FOUND]
-    assert bench.counts == sorted([*ALL, "compile own.cpp", "link"])
-
-
-def test_a_program_that_is_killed_leaves_no_compiler_that_stands_still(bench, gate, own):
-    program = Program(bench, "own", OWN=str(own))
-    pid = compiler_pid(gate)
     program.go_on()
-    mine = compiler_pid(own.parent / "own.gate")
-    wait_for(lambda: state(pid) == "T")
-    program.process.kill()
-    program.end(-signal.SIGKILL)
-    wait_for(lambda: not alive(pid) and not alive(mine) and not children(bench))
+    (told,), _ = program.end()
+    assert told["used"] == {"text": "two", "cached": False, "reused": 1}
 
 
 def test_a_forked_process_waits_for_the_child(bench, gate):
@@ -204,52 +180,34 @@ def test_a_forked_process_waits_for_the_child(bench, gate):
     program.line()
     compiler_pid(gate)
     program.go_on()
-    assert "waiting for the package" in program.process.stderr.readline()
+    assert "waiting for process" in program.process.stderr.readline()
     go(gate)
     (told,), _ = program.end()
-    assert told["results"][0]["cached"] is True
+    assert told["used"] == FOUND
     assert bench.counts == ALL
 
 
 def test_what_is_wanted_later_joins_what_is_being_built(bench, gate, tmp_path):
-    """All of it shares one child, and so MAX_JOBS compilers."""
-    later = tmp_path / "later"
-    later.mkdir()
-    (later / "later.cpp").write_text("later\n")
-    program = Program(bench, "stay", bench.sources, later, ONE_BY_ONE="1")
+    (tmp_path / "basic").mkdir()
+    (tmp_path / "basic" / "later.cpp").write_text("later\n")
+    program = Program(bench, "stay", "_C", "basic", FAMILY__C=str(bench.sources))
     program.line()
-    wait_for(lambda: compiled(bench, "later.cpp"))
     compiler_pid(gate)
-    wait_for(lambda: len(children(bench)) == 1)
     go(gate)
+    wait_for(lambda: len(list(bench.builds.glob("*/ok.json"))) == 2)
     wait_for(lambda: not children(bench))
     program.end()
-    assert bench.run()["cached"] is True
 
 
 def test_a_program_that_closes_all_files(bench, gate, own):
-    """As one does that becomes a daemon: the child ends, and the program builds."""
+    """As one does that becomes a daemon: the child ends, and what has its number is left alone."""
     program = Program(bench, "own", OWN=str(own), CLOSE="1")
-    program.line()
+    compiler_pid(gate)
     program.go_on()
+    assert program.line() == {"own": True}
+    wait_for(lambda: not children(bench))
     go(gate)
-    go(own.parent / "own.gate")
-    (told, last), _ = program.end()
-    assert told == {"own": 1}
-    assert last["results"][0]["text"] == "two"
-
-
-def test_a_file_under_the_channels_number_is_left_alone(tmp_path, monkeypatch):
-    """A program that closed all files, and then opened others."""
-    ours, theirs = socket.socketpair()
-    monkeypatch.setattr(child, "_channel", ours)
-    monkeypatch.setattr(child, "_identity", os.fstat(ours.fileno()), raising=False)
-    number = ours.fileno()
-    with theirs, (tmp_path / "file").open("wb") as file:
-        os.dup2(file.fileno(), number)
-        with child.stands_back():
-            pass
-        assert os.path.samestat(os.fstat(number), os.fstat(file.fileno()))
-        assert (tmp_path / "file").read_bytes() == b""
-        os.close(number)
-    assert child._channel is None
+    program.go_on()
+    (told,), _ = program.end()
+    assert told["used"]["text"] == "two"
+    assert {*told["open"]} == {0}

@@ -13,8 +13,7 @@ import pytest
 from torch.utils import cpp_extension
 
 from lltm_jit import jit, native
-from lltm_jit.cli import main
-from lltm_jit.cli.doctor import builds, tools
+from lltm_jit.cli import doctor, main
 from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.machine import gpus
@@ -114,7 +113,7 @@ def test_architectures_that_are_not_understood(cuda, toolkit, monkeypatch, capsy
         f"of those that this nvcc knows ({KNOWN}), but got {got}"
     )
     assert cuda.counts == []  # no compiler was started
-    few = {"settings": builds.chosen_settings, "CUDA trial build": tools.cuda_trial}
+    few = {name: doctor.checks()[name] for name in ("settings", "CUDA trial build")}
     monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: few)
     assert main(["doctor", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)

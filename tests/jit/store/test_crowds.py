@@ -24,8 +24,8 @@ from engine_bench import ALL, HERE, alive, compiler_pid, finish, wait_for
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.loading import importing
+from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache, lock
-from lltm_jit.jit.user.progress import Reporter
 
 CROWD = 5
 
@@ -86,12 +86,12 @@ def test_crowd_on_a_broken_source_builds_once(bench, tmp_path, monkeypatch):
 
 
 FORKS = """
-import os, pathlib, signal, sys, threading, time
+import os, signal, sys, threading, time
 import load_once
 from lltm_jit import jit
 
 directory = sys.argv[1]
-spec = jit.BuildSpec.from_directory("_C", pathlib.Path(directory), jit.detect())
+spec = jit.Spec("_C", (directory,))
 threading.Thread(target=jit.load, args=[spec], daemon=True).start()
 sys.stdin.readline()  # the compiler runs
 parent = os.getpid()
@@ -128,8 +128,8 @@ def test_a_forked_child_does_not_wait_for_a_lock_that_it_inherited(bench, tmp_pa
 
 def test_a_forked_process_keeps_no_lock_that_was_tried(bench):
     def is_free() -> bool:
-        with lock.try_lock("name") as descriptor:
-            return descriptor is not None
+        with lock.try_lock("name") as mine:
+            return mine
 
     cache.make_builds_directory()
     with lock.try_lock("name"):
@@ -145,51 +145,64 @@ def test_a_forked_process_keeps_no_lock_that_was_tried(bench):
         os.waitpid(forked, 0)
 
 
-def test_a_lock_is_free_though_its_owner_cannot_be_removed(bench):
-    key = "ab" * 10
-    with lock.build_lock(key, Reporter()):
-        owner = lock.file_of(lock.name_of(key)).with_suffix(".owner")
-        owner.unlink()
-        owner.mkdir()  # which is not removed like a file, as no file is where a disk fails
-    owner.rmdir()
-    with lock.try_lock(lock.name_of(key)) as descriptor:
-        assert descriptor is not None
-
-
-def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):
-    monkeypatch.setattr(lock, "_NOBODY", 0.3)
-    key = jit.request.fingerprint.Request.of(bench.spec(), jit.detect()).key
-    file = lock.file_of(lock.name_of(key))
+def test_the_file_of_a_lock_names_its_holder(bench):
     cache.make_builds_directory()
-    file.touch()
-    with file.open() as stranger:
-        fcntl.flock(stranger, fcntl.LOCK_EX)
-        with pytest.raises(jit.CacheError, match=f"{file} is locked by a program that builds noth"):
-            bench.load()
-    assert "waiting for another process that is building" in capsys.readouterr().err
-    assert bench.counts == []
-    bench.load()
+    with lock.held("name", print):
+        told = json.loads(lock.file_of("name").read_text())
+    assert (told["pid"], told["host"]) == (os.getpid(), platform.node())
+    assert lock.file_of("name").read_text() == ""
 
 
-@pytest.mark.parametrize("reaped", [True, False])
-def test_a_builder_that_was_killed_is_not_waited_for(bench, monkeypatch, tmp_path, reaped):
-    monkeypatch.setattr(lock, "_NOBODY", 0.3)
-    program = tmp_path / ") R (sleep"  # what a name may look like in /proc
-    shutil.copy(shutil.which("sleep"), program)
-    killed = subprocess.Popen([program, "600"])
-    killed.kill()
-    os.waitid(os.P_PID, killed.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
-    key = jit.request.fingerprint.Request.of(bench.spec(), jit.detect()).key
-    file = lock.file_of(lock.name_of(key))
+def test_a_lock_is_free_when_its_holder_was_killed(bench, tmp_path, capsys):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
+    process = bench.start()
+    compiler_pid(gate)
+    process.kill()
+    Path(f"{gate}.go").touch()
+    assert bench.run()["text"].endswith("one\ntwo")
+    process.wait()
+
+
+def test_a_lock_that_a_stranger_holds_is_waited_for(bench, capsys):
     cache.make_builds_directory()
-    told = {"pid": killed.pid, "host": platform.node(), "space": lock._space(), "since": 0}
-    file.with_suffix(".owner").write_text(json.dumps(told))
+    file = lock.file_of(Request(bench.spec()).place)
+    loading = threading.Thread(target=bench.load)
     with file.open("w") as stranger:
         fcntl.flock(stranger, fcntl.LOCK_EX)
-        with pytest.raises(jit.CacheError, match="is locked by a program that builds nothing"):
-            bench.load()
-    bench.load()
-    killed.wait()
+        loading.start()
+        wait_for(lambda: "waiting for another process that is build" in capsys.readouterr().err)
+    loading.join(30)
+    assert bench.counts == ALL
+
+
+def test_locks_leave_the_standard_streams_alone(bench):
+    """A process that is started with a lock as its standard input would close the lock."""
+    cache.make_builds_directory()
+    before = os.dup(0)
+    os.close(0)
+    try:
+        descriptor = lock.take("name")
+        assert descriptor is not None
+        assert descriptor > 2
+        lock.release(descriptor)
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+def test_a_descriptor_that_the_program_has_reused_is_its_own(bench, tmp_path):
+    """A program that becomes a daemon closes all that is open."""
+    cache.make_builds_directory()
+    descriptor = lock.take("name")
+    file = tmp_path / "file"
+    file.write_text("text")
+    theirs = os.open(file, os.O_RDWR)
+    os.dup2(theirs, descriptor)
+    lock.release(descriptor)
+    assert os.fstat(descriptor).st_size == 4
+    os.close(descriptor)
+    os.close(theirs)
 
 
 def test_a_file_system_without_locks_is_told(bench, monkeypatch):
@@ -205,10 +218,9 @@ def test_a_file_system_without_locks_is_told(bench, monkeypatch):
 
 
 def test_a_cache_that_is_removed_while_a_builder_waits(bench, capsys):
-    key = jit.request.fingerprint.Request.of(bench.spec(), jit.detect()).key
     cache.make_builds_directory()
     waiting = threading.Thread(target=bench.load)
-    with lock.try_lock(lock.name_of(key)):
+    with lock.try_lock(Request(bench.spec()).place):
         waiting.start()
         wait_for(lambda: "waiting for" in capsys.readouterr().err)
         shutil.rmtree(bench.builds)
@@ -216,14 +228,13 @@ def test_a_cache_that_is_removed_while_a_builder_waits(bench, capsys):
     assert bench.counts == ALL
 
 
-def test_builds_of_one_name_wait_in_words(bench, tmp_path, capsys):
+def test_equal_names_with_other_texts_build_side_by_side(bench, tmp_path):
     gate = tmp_path / "gate"
     texts = [f"PyInit__C {number}\n//! wait {gate}{number}\n" for number in range(2)]
     threads = [threading.Thread(target=torch_api.load_inline, args=("_C", text)) for text in texts]
-    threads[0].start()
-    wait_for(Path(f"{gate}0").exists)
-    threads[1].start()
-    wait_for(lambda: "waiting for process" in capsys.readouterr().err)
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: all(Path(f"{gate}{number}").exists() for number in range(2)))
     for number in range(2):
         Path(f"{gate}{number}.go").touch()
     for thread in threads:
@@ -279,7 +290,6 @@ def test_ranks_build_once_and_only_the_first_speaks(bench, tmp_path):
     compiler_pid(gate)
     first = bench.start(LOCAL_RANK="0")  # comes last
     assert "waiting for process" in first.stderr.readline()
-    assert first.stderr.readline() == "lltm_jit: [1/3] two.cpp\n"
     Path(f"{gate}.go").touch()
     results = [finish(process) for process in (first, *others)]
     assert bench.counts == ALL
