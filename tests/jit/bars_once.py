@@ -6,7 +6,6 @@ python bars_once.py DIRECTORY NAME...
 import sys
 import threading
 import time
-from pathlib import Path
 
 import load_once  # noqa: F401  # which has lltm_jit enter without its __init__
 from tqdm import tqdm
@@ -16,9 +15,7 @@ from lltm_jit.jit.user.progress import Reporter
 
 
 def build(directory, name, label):
-    toolchain = jit.detect()
-    spec = jit.BuildSpec.from_directory(name, Path(directory), toolchain)
-    jit.load(spec, toolchain, reporter=Reporter(label=label))
+    jit.load(jit.Spec(name, (directory,)), reporter=Reporter(label=label))
 
 
 def main(directory, *names):

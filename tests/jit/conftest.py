@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from engine_bench import Bench
+from package_copy import Package
 
 TEMPLATE = """
 #include <Python.h>
@@ -75,3 +76,9 @@ def cuda(bench, monkeypatch):
     monkeypatch.setattr("torch.version.cuda", "13.0")
     monkeypatch.setattr("lltm_jit.jit.machine.gpus.compute_capabilities", list)
     return bench
+
+
+@pytest.fixture
+def package(bench) -> Package:
+    """The package with small families, and with torch itself."""
+    return Package(bench)

@@ -262,7 +262,7 @@ def test_an_interrupted_build_is_one_line(bench, shell, monkeypatch, capsys):
     shell.user_ns.update(load=torch_api.load, sources=bench.sources)
     shell.run_cell("load('_C', sources)")
     said = capsys.readouterr().out
-    assert said == "KeyboardInterrupt: _C is not built; what it compiled so far is kept\n"
+    assert said == "KeyboardInterrupt: _C is not built; what it compiled is kept\n"
 
 
 def interrupted(*arguments):

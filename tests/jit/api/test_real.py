@@ -93,10 +93,7 @@ def test_a_sanitized_library_is_built_where_it_could_not_be_loaded(root, monkeyp
     monkeypatch.setenv("LLTM_JIT_SANITIZE", "address")
     (root / "statics.cpp").write_text(STATICS)
     (root / "common.h").write_text("#define VERSION 1\n")
-    toolchain = jit.detect()
-    info = jit.loading.engine.build(
-        jit.BuildSpec.from_directory("statics", root, toolchain), toolchain
-    )
+    info = jit.loading.engine.build(jit.Spec("statics", (str(root / "statics.cpp"),)))
     assert b"__asan_init" in info.library.read_bytes()
 
 

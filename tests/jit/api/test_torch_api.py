@@ -105,7 +105,7 @@ def test_build_directory_has_the_library_where_torch_puts_it(bench, tmp_path):
         assert payload(str(tmp_path / place / "_C.so")) == "two"
     bench.write("two/two.cpp", "deux\n")
     reload.reload_module(module)
-    assert payload(str(tmp_path / "second" / "_C.so")) == "deux"
+    assert payload(str(tmp_path / "first" / "_C.so")) == "deux"
 
 
 def test_a_build_without_an_import_has_the_library_there_too(bench, tmp_path):
@@ -145,27 +145,21 @@ def test_callers_lists_are_left_alone(bench):
     assert (flags, len(sources), texts) == (["-DA"], 1, ["PyInit"])
 
 
-@pytest.mark.parametrize(("name", "mark"), [("dol$lar", r"\$"), ("co:lon", ":")])
-def test_root_that_a_build_file_cannot_name(bench, tmp_path, name, mark):
+@pytest.mark.parametrize("name", ["dol$lar", "co:lon", "bla nk"])
+def test_a_root_and_sources_with_marks_that_a_build_file_escapes(bench, tmp_path, name):
     root = tmp_path / name
-    source = str(bench.sources / "two/two.cpp")
-    assert payload(torch_api.load("_C", source, build_directory=root)) == "two"
-    bench.write("two/two.cpp", "deux\n")
-    assert payload(torch_api.load("_C", source, build_directory=root)) == "deux"
-    assert bench.counts
-    with pytest.raises(jit.BuildError, match=f"'{mark}' in it; set TORCH_EXTENSIONS_DIR"):
-        torch_api.load_inline("_C", "PyInit", build_directory=root)
-    assert bench.counts == []
+    source = bench.write(f"{name}/three.cpp", "three\n")
+    assert payload(torch_api.load("_C", source, build_directory=root)) == "three"
+    assert payload(torch_api.load_inline("_C", "PyInit", build_directory=root))
 
 
-def test_sources_that_a_build_file_cannot_name(bench):
-    source = bench.write("co:lon/three.cpp", "three\n")
+def test_paths_that_a_build_file_cannot_contain(bench):
+    source = bench.write("pi|pe/three.cpp", "three\n")
     with pytest.raises(jit.BuildError, match="move the sources to a directory without"):
         torch_api.load("_C", source)
-    include = str(bench.sources / "dol$lar")
     source = bench.sources / "two/two.cpp"
     with pytest.raises(jit.BuildError, match=r"because of the '\$' in it"):
-        torch_api.load("_C", source, extra_include_paths=[include])
+        torch_api.load("_C", source, extra_include_paths=[str(bench.sources / "dol$lar")])
     assert bench.counts == []
 
 
@@ -203,12 +197,12 @@ def test_cuda_without_nvcc_is_refused_in_words(bench, monkeypatch):
 
 
 def test_build_without_import(bench):
-    info = jit.loading.engine.build(bench.spec(), jit.detect())
+    info = jit.loading.engine.build(bench.spec())
     assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
     assert not info.cached
-    assert jit.loading.engine.build(bench.spec(), jit.detect()).cached
+    assert jit.loading.engine.build(bench.spec()).cached
     assert bench.counts == []
-    assert not jit.loading.engine.build(bench.spec(), jit.detect(), force=True).cached
+    assert not jit.loading.engine.build(bench.spec(), force=True).cached
     assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
     assert text_of(bench.load()) == "shared header\none\ntwo"
 

@@ -17,7 +17,8 @@ from engine_bench import alive, compiler_pid, load_variant, wait_for
 from lltm_jit import jit
 from lltm_jit.jit import variants
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.store import cache, retention
+from lltm_jit.jit.request.request import Request
+from lltm_jit.jit.store import cache
 from lltm_jit.jit.variants import Variant
 
 FUNCTION = "PyInit__C"  # that the fake linker's library has
@@ -166,28 +167,18 @@ def test_an_edit_is_seen(bench, kernel):
     assert reasons == ["kernels/core/shared.h changed", "first use"]
 
 
-def test_what_is_said_and_who_writes_the_build_file(bench, kernel, monkeypatch, capsys):
-    monkeypatch.setenv("LLTM_JIT_VERBOSE", "1")
-    load_variant(of_size(kernel, 3), FUNCTION)
-    first = capsys.readouterr().err
-    assert (
-        "building mine variant float, size 3 for CPU (g++ 1.2, 1 file, 2 jobs): first use" in first
-    )
-    assert "torch writes the build file" in first
-    load_variant(of_size(kernel, 4), FUNCTION)
-    second = capsys.readouterr().err
-    assert (
-        "building mine variant float, size 4 for CPU (g++ 1.2, 1 file, 2 jobs): first use" in second
-    )
-    assert "taking over the build file" in second
-    written = {record.fingerprint["constants"][1]: record.directory for record in cache.records()}
-    for size in "34":
-        constants = written[f"SIZE={size}"] / "constants.h"
-        assert constants.read_text().endswith(f"#define ELEMENT float\n#define SIZE {size}\n")
+def test_what_is_said_and_what_is_written(bench, kernel, capsys):
+    for size in (3, 4):
+        load_variant(of_size(kernel, size), FUNCTION)
+        words = f"float, size {size} for CPU (g++ 1.2, 1 file, 2 jobs): first use\n"
+        assert f"building mine variant {words}" in capsys.readouterr().err
+    texts = {path.read_text() for path in bench.builds.glob("work/*/constants.h")}
+    macros = {f"#define ELEMENT float\n#define SIZE {size}\n" for size in (3, 4)}
+    assert {text.partition("\n")[2] for text in texts} == macros
 
 
 def test_a_damaged_library_is_built_again(bench, kernel, capsys):
-    info = engine.build(of_size(kernel, 3).spec(jit.detect()))
+    info = engine.build(of_size(kernel, 3).spec())
     assert bench.counts == ["compile mine.cpp", "link"]
     info.library.write_bytes(b"damaged")
     load_variant(of_size(kernel, 3), FUNCTION)
@@ -195,44 +186,19 @@ def test_a_damaged_library_is_built_again(bench, kernel, capsys):
     assert bench.counts == ["link"]
 
 
-def test_pruning_keeps_five_of_each_variant(bench, kernel):
-    toolchain = jit.detect()
-    for size in range(8):
-        engine.build(of_size(kernel, size).spec(toolchain))
-    for edit in range(6):
-        bench.write("core/shared.h", f"edit {edit}\n")
-        engine.build(of_size(kernel, 3).spec(toolchain))
-    retention.prune(5)
-    kept = [record.fingerprint["constants"][1] for record in cache.records()]
-    assert sorted(kept) == sorted(
-        ["SIZE=3"] * 5 + [f"SIZE={size}" for size in range(8) if size != 3]
-    )
-
-
-def test_a_build_reads_no_records_of_other_constants(bench, kernel, monkeypatch):
-    """There may be hundreds, and as many builds at the same time."""
-    toolchain, read, read_record = jit.detect(), [], cache.read_record
-    for size in range(6):
-        engine.build(of_size(kernel, size).spec(toolchain))
-    monkeypatch.setattr(
-        cache, "read_record", lambda place: read.append(place) or read_record(place)
-    )
-    engine.build(of_size(kernel, 6).spec(toolchain))
-    assert len(read) == 1  # of the build whose build file it takes over
-
-
 def test_a_missing_function_is_told(kernel):
     with pytest.raises(jit.BuildError, match=r"mine\.cpp has no function 'none'; .*extern \"C\""):
         load_variant(of_size(kernel, 3), "none")
 
 
-def test_a_kernel_for_the_gpu_is_not_loaded_in_a_capture(bench, kernel, monkeypatch):
-    cuda = bench.write("mine/variants/mine_cuda.cu", "")
+def test_a_kernel_for_the_gpu_is_not_loaded_in_a_capture(cuda, kernel, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    source = cuda.write("mine/variants/mine_cuda.cu", "")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(jit.LltmJitError, match=r"float, size 3 is not loaded .*operator once"):
-        load_variant(of_size(kernel, 3, source=cuda), FUNCTION)
-    assert bench.counts == []
+        load_variant(of_size(kernel, 3, source=source), FUNCTION)
+    assert cuda.counts == []
     assert load_variant(of_size(kernel, 3), FUNCTION)
 
 
@@ -248,23 +214,13 @@ def test_device_code_of_no_cuda_source_is_refused(kernel):
 
 
 def test_sources_of_variants_are_not_compiled_with_their_family(bench, kernel):
-    spec = bench.spec()
-    assert kernel.source not in spec.sources
-    assert kernel.source in spec.headers
+    request = Request(bench.spec())
+    assert str(kernel.source) not in request.sources
+    assert str(kernel.source) in request.beside
 
 
-def test_a_header_named_by_a_constant_counts(bench, monkeypatch):
+def test_kernels_made_from_users_headers(bench, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "c++")
-    source = bench.write("cells.cpp", '#include CELL\nextern "C" int f() { return VALUE; }\n')
-    mine = Variant("mine.cells", source, constants=(("CELL", '"my_cell.h"'),))
-    for number in (1, 2):
-        bench.write("my_cell.h", f"#define VALUE {number}\n")
-        assert ctypes.CFUNCTYPE(ctypes.c_int)(load_variant(mine, "f"))() == number
-
-
-def test_kernels_made_from_users_headers(bench, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("CXX", "c++")
-    monkeypatch.setenv("LLTM_JIT_VERBOSE", "1")
     source = tmp_path / "cells.cpp"
     source.write_text('#include CELL\nextern "C" float call(float x) { return cell(x); }\n')
     texts = ("return 2 * x;", "return x * x;", "return nonsense;")
@@ -276,7 +232,7 @@ def test_kernels_made_from_users_headers(bench, tmp_path, capsys, monkeypatch):
         cells.append(Variant("mine.cells", source, (), constants, header.name, (header,)))
     call = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)
     assert [call(load_variant(cell, "call"))(3.0) for cell in cells[:2]] == [6.0, 9.0]
-    told = capsys.readouterr().err
-    assert (told.count("torch writes"), told.count("taking over the build file")) == (1, 1)
+    headers[0].write_text(headers[0].read_text().replace("2", "4"))
+    assert call(load_variant(cells[0], "call"))(3.0) == 12.0
     with pytest.raises(jit.BuildError, match=r"cell_2\.h:2:10\n  \|\n2 \|   return nonsense;"):
         load_variant(cells[2], "call")

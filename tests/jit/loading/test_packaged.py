@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lltm_jit.jit import detect, torch_api, wheel
-from lltm_jit.jit.loading import prebuilt, reload
-from lltm_jit.jit.store import cache, checked_json
+from lltm_jit import jit
+from lltm_jit.jit import torch_api, wheel
+from lltm_jit.jit.loading import engine, reload
+from lltm_jit.jit.request.request import TOOLS, Request
+from lltm_jit.jit.request.spec import spec
+from lltm_jit.jit.store import cache, files
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def packaged(bench, tmp_path, monkeypatch):
     shutil.copytree(bench.sources / "two", sources)
 
     def fits(**arguments):
-        return torch_api.extension("_C", sources, **arguments).packaged_info(detect()) is not None
+        return engine._in_package(Request(spec("_C", sources, **arguments))) is not None
 
     def put(**arguments):
         module = torch_api.load("_C", sources, **arguments)
@@ -40,6 +43,10 @@ def packaged(bench, tmp_path, monkeypatch):
     return put, site / "mine"
 
 
+def record_of(package: Path) -> Path:
+    return package / cache.WHEEL_FOLDER / "_C.json"
+
+
 def test_a_header_beside_the_sources_directory(packaged, capsys):
     put, package = packaged
     (package / "csrc" / "two.cpp").write_text('#include "own.h"\n')
@@ -51,20 +58,7 @@ def test_a_header_beside_the_sources_directory(packaged, capsys):
     assert fits(**given)
     header.write_text("another\n")
     assert not fits(**given)
-    assert (
-        "the packaged library of _C is not used: include/own.h changed" in capsys.readouterr().err
-    )
-
-
-def test_a_header_that_is_not_shipped(packaged, tmp_path):
-    put, package = packaged
-    (package / "csrc" / "two.cpp").write_text('#include "own.h"\n')
-    (tmp_path / "common").mkdir()
-    (tmp_path / "common" / "own.h").write_text("one\n")
-    given = {"extra_include_paths": [tmp_path / "common"]}
-    fits = put(**given)
-    shutil.rmtree(tmp_path / "common")
-    assert fits(**given)
+    assert "packaged library of _C is not used: include/own.h changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -84,19 +78,11 @@ def test_a_header_that_is_not_shipped(packaged, tmp_path):
 )
 def test_flags(packaged, built, asked, expected):
     put, _ = packaged
-    fits = put(extra_cflags=built)
-    assert fits(extra_cflags=asked) is expected
+    assert put(extra_cflags=built)(extra_cflags=asked) is expected
 
 
-def test_other_flags_are_told(packaged, capsys):
-    put, _ = packaged
-    assert not put(extra_cflags=["-O2"])(extra_cflags=["-ffast-math"])
-    said = "_C is not used: the C++ flags were -O2 and are -ffast-math\n"
-    assert capsys.readouterr().err.endswith(said)
-
-
-def test_everything_that_decides_what_a_library_is(packaged, bench, monkeypatch):
-    """Each entry of a record's request, as it is asked for or as the machine gives it."""
+def test_everything_that_decides_what_a_library_is(packaged, monkeypatch):
+    """Each entry of a record's content that a machine does not decide, and what is asked for."""
     put, package = packaged
     (package / "csrc" / "one.cpp").write_text("one\n")
     fits = put()
@@ -104,88 +90,91 @@ def test_everything_that_decides_what_a_library_is(packaged, bench, monkeypatch)
     assert not fits(extra_ldflags=["-Wl,-O1"])
     assert not fits(is_python_module=False)
     assert not fits(is_python_module=False, is_standalone=True)
-    for name in ("CCC_OVERRIDE_OPTIONS", "NVCC_APPEND_FLAGS"):
-        with monkeypatch.context() as here:
-            here.setenv(name, "-use_fast_math")
-            assert fits() is (name == "NVCC_APPEND_FLAGS")  # no nvcc made this one
     with monkeypatch.context() as here:
-        here.setenv("CXX", f"{bench.environment['CXX']} -ffast-math")
+        here.setenv("LLTM_JIT_DEBUG", "1")
         assert not fits()
-    place = cache.wheel_record(package / cache.WHEEL_FOLDER, "_C")
-    record = checked_json.read(place)
-    others = {**record["fingerprint"], "processor": "another"}
-    for name in others.keys() - prebuilt.MAY_DIFFER:
-        checked_json.write(place, {**record, "fingerprint": {**others, name: "another"}})
+    place = record_of(package)
+    record = files.read_json(place)
+    others = {**record["content"], "processor": "another"}
+    for name in others.keys() - TOOLS:
+        files.write_json(place, {**record, "content": {**others, name: "another"}})
         assert not fits(), name
-    checked_json.write(place, record)
+    files.write_json(place, record)
+    assert fits()
     (package / "csrc" / "three.cpp").write_text("three\n")
+    assert not fits()
+    for name in ("one", "three"):
+        (package / "csrc" / f"{name}.cpp").unlink()
     assert not fits()
 
 
 def change(path: Path, part: str, **entries: str) -> None:
     """Of a record, which stays whole."""
-    record = checked_json.read(path)
+    record = files.read_json(path)
     record[part].update(entries)
-    checked_json.write(path, record)
+    files.write_json(path, record)
 
 
 MISFITS = {
-    "torch was 1.2.3 and is ": lambda record, _: change(record, "fingerprint", torch="1.2.3"),
-    "it needs AVX9000, and this processor has ": lambda record, _: change(
-        record, "toolchain", cpu_capability="AVX9000"
+    "torch was 1.2.3 and is ": lambda path: change(path, "content", torch="1.2.3"),
+    "it needs AVX9000, and this processor": lambda path: change(
+        path, "toolchain", cpu_capability="AVX9000"
     ),
-    "_C.so is not the file that was built": lambda _, library: library.write_bytes(b"another"),
-    "it or its record cannot be read": lambda record, _: record.write_text(
-        record.read_text().replace('"seconds": ', '"seconds": 1')
+    "_C.so is not the file that was built": lambda path: path.with_suffix(".so").write_bytes(b"x"),
+    "_C.json is not what was written": lambda path: path.write_text(
+        path.read_text().replace('"seconds": ', '"seconds": 1')
     ),
+    "other users may write to ": lambda path: path.chmod(0o666),
+    "the C++ flags were -O2 and are none": lambda path: change(path, "spec", cflags=["-O2"]),
 }
 
 
 @pytest.mark.parametrize("said", MISFITS)
-def test_what_does_not_fit_is_told(packaged, capsys, said):
-    put, package = packaged
-    fits, folder = put(), package / cache.WHEEL_FOLDER
-    assert fits()
-    MISFITS[said](cache.wheel_record(folder, "_C"), folder / "_C.so")
-    assert not fits()
-    assert f"the packaged library of _C is not used: {said}" in capsys.readouterr().err
-
-
-def test_an_older_processor_and_another_kind_of_build(packaged, monkeypatch):
+def test_what_does_not_fit_is_told_and_the_source_compiled(packaged, bench, capsys, said):
     put, package = packaged
     fits = put()
-    record = cache.wheel_record(package / cache.WHEEL_FOLDER, "_C")
-    change(record, "toolchain", cpu_capability="DEFAULT")
     assert fits()
-    monkeypatch.setenv("LLTM_JIT_DEBUG", "1")
+    MISFITS[said](record_of(package))
+    assert bench.counts
+    shutil.rmtree(bench.builds)
+    torch_api.build("_C", package / "csrc")
+    assert bench.counts == ["compile two.cpp", "link"]
     assert not fits()
+    assert f"the packaged library of _C is not used: {said}" in capsys.readouterr().err.replace(
+        f"{package}/prebuilt/", ""
+    )
 
 
-def test_fewer_sources(bench):
-    both = [bench.sources / "one" / "one.cpp", bench.sources / "two" / "two.cpp"]
-    spec = torch_api.extension("_C", both).spec(detect())
-    prebuilt.put(spec, detect(), bench.sources / cache.WHEEL_FOLDER)
-    assert torch_api.extension("_C", both).packaged_info(detect())
-    fewer = spec._replace(sources=spec.sources[:1])
-    assert prebuilt.matching(bench.sources / cache.WHEEL_FOLDER, fewer, detect()) is None
+def test_an_older_processor(packaged):
+    put, package = packaged
+    fits = put()
+    change(record_of(package), "toolchain", cpu_capability="DEFAULT")
+    assert fits()
 
 
-@pytest.mark.parametrize("by_flag", [False, True])
-def test_other_include_paths(packaged, tmp_path, by_flag):
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_header_that_is_not_shipped(packaged, tmp_path, is_there):
+    """On the machine that uses the wheel it may be another version, or not be there."""
     put, package = packaged
     (package / "csrc" / "two.cpp").write_text('#include "own.h"\n')
-    for name, text in (("first", "one"), ("second", "another"), ("third", "one")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "own.h").write_text(text)
+    header = tmp_path / "common" / "own.h"
+    header.parent.mkdir()
+    header.write_text("one\n")
+    given = {"extra_include_paths": [header.parent]}
+    fits = put(**given)
+    header.write_text("two\n") if is_there else shutil.rmtree(header.parent)
+    assert fits(**given)
 
-    def given(*names):
-        paths = [str(tmp_path / name) for name in names]
-        flags = [f"-I{path}" for path in paths]
-        return {"extra_cflags": flags} if by_flag else {"extra_include_paths": paths}
 
-    fits = put(**given("first"))
-    assert fits(**given("first"))
-    assert not fits(**given("second"))
-    assert not fits(**given("second", "first"))
-    assert fits(**given("third"))  # which has the same header
-    assert fits(**given("first", "second"))
+def test_without_a_compiler_a_build_of_these_sources_is_loaded(bench, monkeypatch):
+    """Whichever compiler made it, and wherever it lies: in the cache or in a package."""
+    build = bench.first()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert bench.load().module is build.module
+    bench.write("two/two.cpp", "deux\n")
+    with pytest.raises(jit.ToolchainError, match="CXX is set to 'no-such-compiler'"):
+        bench.load()
+    bench.write("two/two.cpp", "two\n")
+    monkeypatch.setenv("LLTM_JIT_DEBUG", "1")
+    with pytest.raises(jit.ToolchainError):
+        bench.load()

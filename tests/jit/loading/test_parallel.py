@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
 from engine_bench import alive, compiler_pid
-from lltm_jit.jit.loading.extension import Extension
 
-from lltm_jit.jit import BuildError, BuildSpec
-from lltm_jit.jit.loading import parallel
+from lltm_jit.jit import BuildError, Spec
+from lltm_jit.jit.loading import engine
 from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
 
 
@@ -23,45 +21,30 @@ def gate(tmp_path) -> Path:
 
 
 @pytest.fixture
-def pair(bench, tmp_path, gate) -> list[Extension]:
+def pair(bench, gate) -> list[Spec]:
     """One whose compiler waits at a gate, and one that fails once it is there."""
-    texts = {
-        "slow": f"//! wait {gate}\n",
-        "wrong": f"//! after {gate}\n//! error wrong\n",
-    }
-    for name, text in texts.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.cpp").write_text(text)
-    return [Extension("_C", partial(BuildSpec.from_directory, "_C", tmp_path / n)) for n in texts]
+    slow = bench.write("slow/slow.cpp", f"//! wait {gate}\n")
+    wrong = bench.write("wrong/wrong.cpp", f"//! after {gate}\n//! error wrong\n")
+    return [Spec("_C", (str(path.parent),)) for path in (slow, wrong)]
 
 
 def test_an_error_cancels_the_others(pair, gate):
     before = {*threading.enumerate()}  # some may be those of other tests, which end
     with pytest.raises(BuildError, match="error: wrong"):
-        parallel.build_all(pair)
+        engine.build_all(pair)
     assert not alive(compiler_pid(gate))
     assert {*threading.enumerate()} <= before
 
 
-def test_ctrl_c_cancels_all(pair, gate):
-    def interrupt():
-        compiler_pid(gate)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        parallel.build_all(pair[:1])
-    assert not alive(compiler_pid(gate))
-
-
-def test_a_caller_that_is_cancelled_cancels_all(pair, gate):
+@pytest.mark.parametrize("how", [KeyboardInterrupt, Cancelled])
+def test_ctrl_c_and_a_caller_that_is_cancelled_cancel_all(pair, gate, how):
     unwanted = threading.Event()
 
-    def cancel():
+    def end():
         compiler_pid(gate)
-        unwanted.set()
+        os.kill(os.getpid(), signal.SIGINT) if how is KeyboardInterrupt else unwanted.set()
 
-    threading.Thread(target=cancel).start()
-    with cancelled_by(unwanted), pytest.raises(Cancelled):
-        parallel.build_all(pair[:1])
+    threading.Thread(target=end).start()
+    with cancelled_by(unwanted), pytest.raises(how):
+        engine.build_all(pair[:1])
     assert not alive(compiler_pid(gate))

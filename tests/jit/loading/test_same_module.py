@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from ways import MODULE
 
+from lltm_jit import jit
 from lltm_jit.jit import torch_api
-from lltm_jit.jit.loading import engine, prebuilt, reload
-from lltm_jit.jit.machine.toolchain import detect
+from lltm_jit.jit.loading import engine, importing, reload
 from lltm_jit.jit.store import cache
 
 
@@ -35,7 +35,7 @@ def test_load_gives_the_module_that_a_reload_filled(bench, edited):
 
 def test_load_gives_what_it_gave_before_also_after_a_reload_of_another(edited):
     first, second = edited("one"), edited("two")
-    assert reload.reload_module(first).build is reload.given(second).build
+    assert reload.reload_module(first).build is reload.given(second)
     assert edited("two") is second
     third = edited("one")  # the build's own module shows the other one
     assert third not in (first, second)
@@ -85,14 +85,13 @@ def test_threads_get_one_module(bench, edited):
 
 
 def test_a_packaged_library_is_imported_once(bench, monkeypatch):
-    toolchain = detect()
-    extension = torch_api.extension("_C", bench.sources)
-    spec = extension.spec(toolchain)
+    spec = jit.Spec("_C", (str(bench.sources),))
     place = bench.directory / cache.WHEEL_FOLDER
-    prebuilt.put(spec, toolchain, place)
-    imported = []
-    adopt = engine.adopt
-    monkeypatch.setattr(engine, "adopt", lambda *each: imported.append(each) or adopt(*each))
-    builds = at_once(extension.load)
+    engine.package(spec, place)
+    imported, original = [], importing.import_library
+    monkeypatch.setattr(
+        importing, "import_library", lambda *each: imported.append(each) or original(*each)
+    )
+    builds = at_once(lambda: jit.load(spec))
     assert len(builds) == len(imported) == 1
     assert builds.pop().info.directory == place

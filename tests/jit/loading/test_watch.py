@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from engine_bench import alive, compiler_pid, finish, slow, text_of, wait_for
 
 import lltm_jit
-from lltm_jit import native
 from lltm_jit.jit import LltmJitError, torch_api
 from lltm_jit.jit.loading import reload
 from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
@@ -190,7 +186,6 @@ def test_files_that_are_no_sources_are_not_watched(watched):
 IN_A_BLOCK = """
 import threading
 import lltm_jit
-lltm_jit.native.load("basic")  # which an import leaves to its first use
 with lltm_jit.watch():
     print("watching", flush=True)
     threading.Event().wait()
@@ -198,55 +193,22 @@ with lltm_jit.watch():
 
 
 @pytest.mark.parametrize("words", [("-m", "lltm_jit", "watch"), slow(("-c", IN_A_BLOCK))])
-def test_ctrl_c_ends_a_rebuild_at_once(bench, tmp_path, words):
-    with started(bench, tmp_path, *words) as process:
+def test_ctrl_c_ends_a_rebuild_at_once(bench, package, words):
+    with package.started(*words) as process:
         said = iter(process.stdout.readline, "")
         assert next(line for line in said if "watching" in line)
-        wait_for(lambda: len(list(bench.builds.glob("*/ok.json"))) == 2)
-        bench.write("basic/bindings.cpp", f"//! wait {tmp_path / 'gate'}\n")
-        assert_ctrl_c_ends(process, bench, tmp_path / "gate")
+        wait_for(lambda: {line.split("/")[-1] for line in bench.counts} >= {"link"})
+        bench.write("rnn/bindings.cpp", f"//! wait {package.gate}\n")
+        package.assert_ctrl_c_ends(process)
     assert process.returncode == (0 if "watch" in words else -signal.SIGINT)
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_command_without_a_traceback(bench, tmp_path):
-    with started(bench, tmp_path, "-m", "lltm_jit", "build", gate=tmp_path / "gate") as process:
-        said = assert_ctrl_c_ends(process, bench, tmp_path / "gate")
+def test_ctrl_c_ends_a_command_without_a_traceback(bench, package):
+    bench.write("rnn/bindings.cpp", f"//! wait {package.gate}\n")
+    with package.started("-m", "lltm_jit", "build") as process:
+        assert "Traceback" not in package.assert_ctrl_c_ends(process)
     assert process.returncode == -signal.SIGINT  # as the shell that started it wants to know
-    assert "Traceback" not in said
-
-
-@contextmanager
-def started(bench, tmp_path, *words, gate=None):
-    """Python with a copy of the package beside two families, of which one may wait at a gate."""
-    bench.write("basic/bindings.cpp", f"//! wait {gate}\n" if gate else "basic\n")
-    bench.write("rnn/bindings.cpp", "rnn\n")
-    shutil.copytree(Path(native.__file__).parent, tmp_path / "lltm_jit")
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
-    process = subprocess.Popen(
-        [sys.executable, *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    signal.signal(signal.SIGINT, before)
-    try:
-        yield process
-    finally:
-        process.kill()
-
-
-def assert_ctrl_c_ends(process, bench, gate):
-    """While a compiler waits at the gate; returns what the process said."""
-    pid = compiler_pid(gate)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=30)  # the compiler would wait for minutes
-    assert not alive(pid)
-    assert not list(bench.builds.glob("tmp-*"))
-    assert not list(bench.builds.glob("locks/*.owner"))
-    return said
 
 
 def test_a_wait_for_another_builder_is_given_up_too(bench, same_torch, tmp_path, capsys):
