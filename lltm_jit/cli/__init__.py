@@ -26,7 +26,6 @@ from lltm_jit.jit.user.errors import LltmJitError
 COMMANDS = dict.fromkeys(("doctor", "info", "build", "warm", "watch", "new", "log", "cache"), "")
 COMMANDS |= {"timings": ""} | dict.fromkeys(("flags", "compile-commands", "archive"), "export.")
 COMMANDS |= dict.fromkeys(("check", "check-grad", "benchmark"), "lltm.")
-SHELLS = ("bash", "zsh", "tcsh")
 SCRIPT = "lltm-jit"
 PROGRAM = SCRIPT if _start.as_script else "python -m lltm_jit"
 
@@ -57,37 +56,31 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}\n  -> `{self.prog} -h` lists the options\n")
 
 
-class _Whole(Parser):
-    """The parser of the words before a command; its help lists the commands."""
-
-    def __init__(self) -> None:
-        super().__init__(PROGRAM, epilog=_EXAMPLES)
-        self.usage = f"{PROGRAM} [-h] [--version] command ..."
-        add, version = self.add_argument, f"lltm_jit {__version__}"
-        add("--version", action="version", version=version, help="show the version and exit")
-        about = "print the Tab completion script for this shell"
-        add("--completion", action=Completion, choices=SHELLS, help=about)
-        add("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-
-    def format_help(self) -> str:
-        lines = "\n".join(f"  {name:<18}{help_of(name)[0]}" for name in COMMANDS)
-        self.description = f"commands:\n{lines}"
-        return super().format_help()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, 0 for success."""
-    parser = _Whole()
-    args = parser.parse_args(arguments)  # which exits after --help or --version
-    if not args.words:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = Parser(PROGRAM, epilog=_EXAMPLES)
+    parser.usage = f"{PROGRAM} [-h] [--version] command ..."
+    if not words or words[0] in ("-h", "--help"):  # else no other command's module is imported
+        lines = "\n".join(f"  {name:<18}{help_of(name)[0]}" for name in COMMANDS)
+        parser.description = f"commands:\n{lines}"
+    add, version = parser.add_argument, f"lltm_jit {__version__}"
+    add("--version", action="version", version=version, help="show the version and exit")
+    about = "print the Tab completion script for this shell"
+    add("--completion", choices=("bash", "zsh", "tcsh"), help=about)
+    add("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    if not words:
         parser.print_help(sys.stderr)
         return 2
-    given, *words = args.words
+    args = parser.parse_args(words)
+    if args.completion:
+        return ending_well(partial(_complete, args.completion))
+    given, *rest = args.words or [""]
     name = given.replace("_", "-")
     name = "check-grad" if name == "grad-check" else name  # as the PyTorch tutorial calls it
     if name not in COMMANDS:
         parser.error(f"no command {given!r}{did_you_mean(name, COMMANDS)}")
-    return ending_well(partial(_run, name, words))
+    return ending_well(partial(_run, name, rest))
 
 
 def ending_well(run: Callable[[], int]) -> int:
@@ -124,22 +117,19 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-class Completion(argparse.Action):
-    """Prints the script that completes the words of ``lltm-jit``."""
+def _complete(shell: str) -> int:
+    """Print the script that completes the words of ``lltm-jit``."""
+    if find_spec("shtab") is None:
+        raise LltmJitError("--completion needs shtab\n  -> `python -m pip install shtab`")
+    import shtab
 
-    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
-        if find_spec("shtab") is None:
-            cure = "`python -m pip install shtab`"
-            parser.exit(1, f"error: --completion needs shtab\n  -> {cure}\n")
-        import shtab
-
-        whole = argparse.ArgumentParser(SCRIPT)
-        whole.add_argument("--version", action="store_true")
-        commands = whole.add_subparsers()
-        for name in COMMANDS:
-            module_of(name).add_arguments(commands.add_parser(name, help=help_of(name)[0]))
-        print(shtab.complete(whole, str(given[1])))
-        parser.exit()
+    whole = argparse.ArgumentParser(SCRIPT)
+    whole.add_argument("--version", action="store_true")
+    commands = whole.add_subparsers()
+    for name in COMMANDS:
+        module_of(name).add_arguments(commands.add_parser(name, help=help_of(name)[0]))
+    print(shtab.complete(whole, shell))
+    return 0
 
 
 def module_of(name: str) -> ModuleType:

@@ -26,16 +26,11 @@ HELP = (
 _USUAL = f"{' and '.join(native.OWN)}, which have the operators of `lltm_jit` itself"
 
 
-def add_argument(parser: argparse.ArgumentParser, usual: str = _USUAL) -> None:
-    """Add the argument for :func:`chosen`, a list of words; `usual` tells the default."""
-    about = f"{HELP}; {ALL}: every family (default: {usual})"
-    parser.add_argument("names", nargs="*", metavar="NAME", help=about)
-
-
-def add_one(parser: argparse.ArgumentParser, usual: str, default: str | None = None) -> None:
-    """Add the argument for the word of :func:`one`; `usual` tells the default."""
-    about = f"{HELP} (default: {usual})"
-    parser.add_argument("name", nargs="?", metavar="NAME", default=default, help=about)
+def add_argument(parser: argparse.ArgumentParser, usual: str = _USUAL, many: bool = True) -> None:
+    """Add the argument for :func:`chosen` or :func:`one`, whose help tells what is usual."""
+    about = f"{HELP}{f'; {ALL}: every family' if many else ''} (default: {usual})"
+    name, nargs = ("names", "*") if many else ("name", "?")
+    parser.add_argument(name, nargs=nargs, metavar="NAME", help=about)
 
 
 def chosen(words: Sequence[str]) -> list[Spec]:
@@ -60,8 +55,7 @@ def _meant(word: str) -> list[Spec]:
         return [native.spec(family) for family in families]
     if word in families:
         return [native.spec(word)]
-    records = _records()
-    path = Path(word).absolute()
+    records, path = _records(), Path(word).absolute()
     if path.exists():
         found = {each.name: each for each in _of_path(path, records)}
         return [found[word]] if word in found else list(found.values())
@@ -121,10 +115,6 @@ def requested(spec: Spec) -> Iterator[Request]:
 
 
 def build_file(request: Request) -> BuildFile:
-    """The commands of a request, which need not be built.
-
-    Raises:
-        ToolchainError: a compiler is missing, or a setting is wrong.
-    """
+    """The commands of a request, which need not be built; a compiler must be there."""
     builder.check(request)
     return BuildFile(request)

@@ -8,8 +8,8 @@ examples:
 
 import argparse
 import textwrap
-import time
 from collections import Counter
+from datetime import datetime
 
 from lltm_jit import native
 from lltm_jit.jit import ToolchainError, inspect
@@ -52,7 +52,7 @@ def list_builds(_: argparse.Namespace) -> int:
         mark = "*" if record.key in current else ""
         size = f"{sizes.get(record.directory, 0) / 1e6:.1f}"
         reason = textwrap.shorten(record.reason, 80, placeholder=" ...")
-        made = [_local_time(record.created), size, f"{record.seconds:.1f}", reason]
+        made = [_time(record.created), size, f"{record.seconds:.1f}", reason]
         rows.append([mark, record.key, record.name, *made])
     print(cache.builds_directory())
     print(in_columns(rows) if len(rows) > 1 else "no builds")
@@ -66,7 +66,7 @@ def why(args: argparse.Namespace) -> int:
     for extension in _extensions.chosen(args.names):
         head = f"{extension.name}: {_extensions.loader(extension)}"
         if info := inspect(extension):
-            made = f"made {_local_time(info.created)} in {info.seconds:.1f} s"
+            made = f"made {_time(info.created)} in {info.seconds:.1f} s"
             print(f"{head} loads {info.library}, {made}: {info.reason}")
             continue
         print(f"{head} would build it, because:")
@@ -111,5 +111,5 @@ def _sizes(found: list[Entry]) -> str:
     return in_columns([(str(counts[k]), _KINDS[k], f"{sizes[k] / 1e6:.1f} MB") for k in counts])
 
 
-def _local_time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"

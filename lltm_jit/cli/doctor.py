@@ -40,7 +40,6 @@ from . import _extensions
 
 _NEWEST_TESTED = "2.13"  # as the README says, too
 _STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # what torch's own build asks for
-_LOCK_AGE = 600  # seconds after which torch's lock file was more likely left behind than is held
 # Includes a header of torch, because torch decides how new the compiler must be.
 _CXX = """\
 #include <Python.h>
@@ -101,7 +100,6 @@ def checks() -> dict[str, Callable[[], Finding]]:
         "CUDA trial build": cuda_trial,
         "builds directory": builds_directory,
         "memory": memory,
-        "locks": locks,
         **{f"build of {family}": partial(build, family) for family in native.families()},
     }
 
@@ -139,8 +137,7 @@ def python() -> Finding:
     version = platform.python_version()
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not header.exists():
-        cure = cure_of("Python.h: No such file or directory")
-        return problem(f"{version}, but {header} is missing", cure)
+        return problem(f"{version}, but {header} is missing", cure_of(f"{header}: No such file"))
     return ok(f"{version}, headers in {header.parent}")
 
 
@@ -283,17 +280,6 @@ def memory() -> Finding:
     text += f" of up to {a_job // jobs.GIBIBYTE} GiB"
     too_many = count > 1 and available < count * a_job
     return warning(text, f"set MAX_JOBS={jobs.fitting_jobs(with_cuda)}") if too_many else ok(text)
-
-
-def locks() -> Finding:
-    """torch's own locks: ours end with their process, but a killed build leaves torch's behind."""
-    # torch's default root has one more folder, for the versions of Python and CUDA.
-    left = [*cache.root().glob("*/lock"), *cache.root().glob("py*/*/lock")]
-    for path in filter(Path.is_file, left):
-        if time.time() - path.stat().st_mtime > _LOCK_AGE:
-            said = f"torch.utils.cpp_extension.load waits for {path}, left by a killed build"
-            return warning(said, f"if no build is running, run `rm {path}`")
-    return ok("none left behind")
 
 
 def build(family: str) -> Finding:

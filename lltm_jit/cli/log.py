@@ -17,7 +17,7 @@ from . import _extensions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _extensions.add_one(parser, "whatever was built last")
+    _extensions.add_argument(parser, "whatever was built last", many=False)
     parser.add_argument("--path", action="store_true", help="print the path of the log instead")
 
 
@@ -28,19 +28,15 @@ def run(args: argparse.Namespace) -> int:
         name, root = extension.name, extension.root
     with cache.at_root(root):
         log = _newest(name)
-    if args.path:
-        print(log)
-    else:
-        print(log.read_text("utf-8", errors="replace"), end="")
+    print(f"{log}\n" if args.path else log.read_text("utf-8", errors="replace"), end="")
     return 0
 
 
 def _newest(name: str | None) -> Path:
     """The log that was written last, of an extension or of any; of a build that failed, too."""
     builds = cache.builds_directory()
-    logs = {
-        log: _built(log) for start in ("", "work/") for log in builds.glob(f"{start}*/{cache.LOG}")
-    }
+    found = [*builds.glob(f"*/{cache.LOG}"), *builds.glob(f"work/*/{cache.LOG}")]
+    logs = {log: _built(log) for log in found}
     if not logs:
         raise CacheError(f"no build log in {builds}: nothing was built yet")
     found = [log for log, built in logs.items() if name in (None, built)]

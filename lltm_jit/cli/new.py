@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> int:
         written = create_standalone(Path.cwd(), args.name, KINDS[kind][0])
         print("written:", *written, sep="\n  ")
         print(f"It works as is; {args.name}/README.md describes its files.")
-        print("To build it and run its tests, which need pytest:")
-        print(f"  cd {args.name} && python -m pytest")
+        print(f"To build it and run its tests:\n  cd {args.name} && python -m pytest")
         return 0
     checkout = native.kernels_directory().parent
     if not (checkout / "pyproject.toml").exists():
@@ -83,11 +82,11 @@ def run(args: argparse.Namespace) -> int:
         print(*(f"  {place}" for place in places), sep="\n")
         if sys.stdin.isatty() and input("Write them? [y/N] ").strip().lower() not in ("y", "yes"):
             return 1
-    write(checkout, texts)
+    for path, text in texts.items():
+        (checkout / path).write_text(text, "utf-8")
     print("written:", *places, sep="\n  ")
     print(f"It computes what {KINDS[kind][0]} does, until you edit it. To build and test it:")
-    print(f"  {go}python -m pytest tests/ops -k {args.name}")
-    print("When it is ready, run `make format`.")
+    print(f"  {go}python -m pytest tests/ops -k {args.name}\nWhen it is ready, run `make format`.")
     return 0
 
 
@@ -102,18 +101,9 @@ def _asked(name: str) -> str:
     return kinds[answer]
 
 
-def write(checkout: Path, texts: dict[str, str]) -> None:
-    for path, text in texts.items():
-        (checkout / path).write_text(text, "utf-8")
-
-
 def texts_of(checkout: Path, name: str, like: str) -> dict[str, str]:
     """What is to be written for an operator, by the path of each file."""
     check_name(name)
-    for needed in (MATHS.format(like), LIMITS):
-        if not (checkout / needed).exists():
-            told = f"{checkout / needed} is missing"
-            raise LltmJitError(f"{checkout} is not a checkout of the project: {told}")
     for taken in [*checkout.glob(f"kernels/*/{name}"), *checkout.glob(f"kernels/*/{name}.h")]:
         raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} already exists")
     paths = (MATHS.format(like), OPERATORS, DESCRIPTIONS, LIMITS)

@@ -7,9 +7,9 @@ examples:
 
 import argparse
 
-from lltm_jit.jit import BuildInfo, Spec
 from lltm_jit.jit.loading.build import in_columns
 from lltm_jit.jit.loading.engine import build_all
+from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.user.progress import source_name
 
@@ -21,21 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    extensions = _extensions.chosen(args.names)
-    builds = zip(extensions, build_all(extensions), strict=True)
-    steps = sorted((step for each in builds for step in _steps(*each)), reverse=True)
-    total = sum(seconds for seconds, _ in steps)
-    print(in_columns([(f"{took:8.2f} s", name) for took, name in [*steps, (total, "total")]]))
+    extensions, steps = _extensions.chosen(args.names), []
+    for extension, info in zip(extensions, build_all(extensions), strict=True):
+        record, request = cache.read_record(info.directory), Request(extension)
+        assert record is not None
+        for name, source in zip(request.objects, request.sources, strict=True):
+            steps.append((record.steps[name], f"{info.name}: {source_name(source, name)}"))
+    total = (sum(seconds for seconds, _ in steps), "total")
+    rows = [*sorted(steps, reverse=True), total]
+    print(in_columns([(f"{seconds:8.2f} s", what) for seconds, what in rows]))
     return 0
-
-
-def _steps(extension: Spec, info: BuildInfo) -> list[tuple[float, str]]:
-    """The seconds of each source of an extension that is built."""
-    record = cache.read_record(info.directory)
-    assert record is not None
-    with _extensions.requested(extension) as request:
-        sources = dict(zip(request.objects, request.sources, strict=True))
-    return [
-        (seconds, f"{info.name}: {source_name(sources[name], name)}")
-        for name, seconds in record.steps.items()
-    ]

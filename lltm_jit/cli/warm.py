@@ -1,7 +1,6 @@
 """``warm``: compile ahead of time what a recurrent layer needs on a GPU.
 
-An image or a job that has these kernels in its cache needs no compiler. The GPU may be another
-machine's.
+Where its kernels are in the cache, a job needs no compiler. The GPU may be another machine's.
 
 examples:
   python -m lltm_jit warm --layer LSTM --hidden 512 --batch 64 --dtype half
@@ -21,7 +20,7 @@ from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.loading.build import in_columns
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.user import settings
-from lltm_jit.ops.rnn import layers
+from lltm_jit.ops.rnn import layers, own_cell
 from lltm_jit.ops.rnn.recurrent_layer import warm
 
 from .lltm import DTYPES, positive
@@ -58,21 +57,13 @@ def run(args: argparse.Namespace) -> int:
         os.environ["TORCH_CUDA_ARCH_LIST"] = gpus.architecture(divmod(gpu[0], 10))
     if args.exact:
         torch.backends.cudnn.allow_tf32 = False
-    sizes = (_cell_of(args.layer), args.hidden, args.batch, DTYPES[args.dtype])
+    header, colon, name = args.layer.partition(":")
+    if args.layer not in LAYERS and not (colon and name):
+        known = f"{', '.join(LAYERS)}, or HEADER:TYPE"
+        raise LltmJitError(f"expected --layer to be {known}, but got {args.layer!r}")
+    cell = LAYERS.get(args.layer) or own_cell.recurrent_cell(header, name).cell.name
+    sizes = (cell, args.hidden, args.batch, DTYPES[args.dtype])
     uses = (not args.inference, args.lengths, 1 + args.bidirectional, args.num_heads)
     builds = warm.warm("warm", warm.Calls(*sizes, *uses), gpu)
     print(in_columns([(build.spec.title, str(build.info.library)) for build in builds]))
     return 0
-
-
-def _cell_of(layer: str) -> str:
-    """The name of a layer's cell."""
-    from lltm_jit.ops.rnn import own_cell
-
-    header, colon, cell = layer.partition(":")
-    if colon and cell:
-        return own_cell.recurrent_cell(header, cell).cell.name
-    if layer not in LAYERS:
-        known = f"{', '.join(LAYERS)}, or HEADER:TYPE"
-        raise LltmJitError(f"expected --layer to be {known}, but got {layer!r}")
-    return LAYERS[layer]

@@ -8,7 +8,6 @@ The command after -- runs after each build. Ctrl-C stops watching.
 """
 
 import argparse
-import os
 import signal
 import subprocess
 import sys
@@ -38,9 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     program, builds = Program(args.program), Builds(_extensions.chosen(args.names))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
-    folders = builds.folders()
-    inside = tuple(os.path.join(top, "") for top in folders)
-    tops = sorted(place for place in folders if not place.startswith(inside))
 
     def tell_and_run(done: Reload) -> None:
         say(f"{', '.join(done.changed)}; new kernels after {done.seconds:.1f} s")
@@ -48,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         with watch(builds.folders, builds.make, tell_and_run):
-            say(f"watching {', '.join(tops)}; Ctrl-C stops it")
+            say(f"watching {builds}; Ctrl-C stops it")
             try:
                 builds.make()
             except LltmJitError as error:  # the user fixes and saves it
@@ -67,6 +63,9 @@ class Builds:
         self._extensions = extensions
         self._current: dict[str, str] = {}  # the key of each extension
         self._turn = threading.Lock()
+
+    def __str__(self) -> str:
+        return ", ".join(each.name for each in self._extensions)
 
     def folders(self) -> set[str]:
         """Where the sources lie."""

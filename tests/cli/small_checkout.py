@@ -55,6 +55,13 @@ def _copy(directory, family, *left_out):
     return directory
 
 
+def passes_its_tests(project):
+    """Run the tests of a project, with the package's own build."""
+    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return " passed" in done.stdout
+
+
 def environment(*directories):
     """The environment in which Python finds the packages in directories first."""
     paths = [*map(str, directories), os.environ.get("PYTHONPATH", "")]

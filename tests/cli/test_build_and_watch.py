@@ -19,21 +19,19 @@ from lltm_jit.jit.request.request import Request
 PROGRAM = "from lltm_jit import native; print('the answer is', native.tiny.answer(), flush=True)"
 
 
-@pytest.mark.parametrize(
-    ("flags", "cuda", "variables"),
-    [
-        ({}, False, {}),
-        ({"debug": True}, False, {"LLTM_JIT_DEBUG": "1"}),
-        ({"debug": True}, True, {"LLTM_JIT_DEBUG": "1", "CUDA_DEVICE_DEBUG": "1"}),
-        ({"sanitize": "undefined"}, False, {"LLTM_JIT_SANITIZE": "undefined"}),
-        ({"lineinfo": True}, False, {"LLTM_JIT_LINEINFO": "1"}),
-    ],
-)
-def test_kinds_are_chosen_by_the_environment(monkeypatch, flags, cuda, variables):
-    tools = detect()._replace(cuda_missing="" if cuda else "no nvcc")
-    monkeypatch.setattr(build, "detect", lambda: tools)
-    kinds = {"debug": False, "sanitize": None, "lineinfo": False}
-    assert build.settings(argparse.Namespace(**{**kinds, **flags})) == variables
+def test_kinds_are_chosen_by_the_environment(monkeypatch):
+    chosen = {"debug": False, "sanitize": None, "lineinfo": False}
+    for cuda in (False, True):
+        tools = detect()._replace(cuda_missing="" if cuda else "no nvcc")
+        monkeypatch.setattr(build, "detect", lambda tools=tools: tools)
+        debug = {"LLTM_JIT_DEBUG": "1", **({"CUDA_DEVICE_DEBUG": "1"} if cuda else {})}
+        for flags, variables in (
+            ({}, {}),
+            ({"debug": True}, debug),
+            ({"sanitize": "undefined"}, {"LLTM_JIT_SANITIZE": "undefined"}),
+            ({"lineinfo": True}, {"LLTM_JIT_LINEINFO": "1"}),
+        ):
+            assert build.settings(argparse.Namespace(**chosen | flags)) == variables
 
 
 def test_a_debug_build_is_not_optimized_whatever_level_the_user_gave(tiny, monkeypatch):
@@ -66,18 +64,14 @@ def test_debug_and_release_side_by_side(small_checkout):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("families", "names"),
-    [
+def test_all_families_are_built_or_those_named(small_checkout):
+    for families, names in (
         (["tiny", "other", "tiny"], ["tiny.so", "other.so"]),
         ([], ["tiny.so"]),
         (["all"], ["other.so", "tiny.so"]),
-    ],
-)
-def test_all_families_are_built_or_those_named(small_checkout, families, names):
-    done = run_in(small_checkout, "-m", "lltm_jit", "build", *families)
-    assert done.returncode == 0, done.stderr
-    assert [Path(line).name for line in done.stdout.splitlines()] == names
+    ):
+        done = run_in(small_checkout, "-m", "lltm_jit", "build", *families)
+        assert [Path(line).name for line in done.stdout.splitlines()] == names, done.stderr
 
 
 def test_a_save_during_the_first_build_is_built_after_it(monkeypatch):

@@ -113,10 +113,8 @@ echo "${COMPREPLY[*]}"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_words(tmp_path, capsys):
-    code, out, _ = said_at_exit(capsys, "--completion", "bash")
-    assert code == 0
-    (tmp_path / "script").write_text(out)
+def test_bash_completes_words(tmp_path, told):
+    (tmp_path / "script").write_text(told("--completion", "bash"))
 
     def completed(*words):
         command = ["bash", "-c", COMPLETE, "bash", tmp_path / "script", "lltm-jit", *words]
@@ -128,11 +126,10 @@ def test_bash_completes_words(tmp_path, capsys):
     assert completed("cache", "p") == ["prune"]
 
 
-def test_completion_without_what_writes_it(capsys, monkeypatch):
+def test_completion_without_what_writes_it(told, monkeypatch):
     monkeypatch.setattr("lltm_jit.cli.find_spec", lambda path: None)
-    code, _, err = said_at_exit(capsys, "--completion", "zsh")
-    assert code == 1
-    assert err == "error: --completion needs shtab\n  -> `python -m pip install shtab`\n"
+    said = "error: --completion needs shtab\n  -> `python -m pip install shtab`\n"
+    assert told("--completion", "zsh", code=1) == said
 
 
 @pytest.mark.parametrize("words", ["benchmarks", "mine lltm_jit"])

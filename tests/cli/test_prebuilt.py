@@ -83,63 +83,43 @@ def test_import_without_a_compiler(installed):
     lines = ["42", "compiled when the package was built", "()"]
     assert (done.stdout.splitlines(), done.stderr) == (lines, "")
     assert run(LLTM_JIT_DISABLE_JIT="1").returncode == 0
+
+
+@pytest.mark.slow
+def test_commands_know_what_is_packaged(installed):
+    package, run = installed
     done = run("-m", "lltm_jit", "benchmark", "py", "-r", "1")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.slow
-def test_another_family_is_loaded_on_its_first_use(installed):
-    package, run = installed
-    program = "from lltm_jit import native; print(native.other.answer())"
-    done = run("-c", program)
-    assert (done.stdout, done.stderr) == ("42\n", "")
-    (library,) = packaged(package).glob("other*.so")
-    library.unlink()
-    assert run().stderr == ""  # needs the first one alone
-    assert "library of other is not used: " in run("-c", program).stderr
-
-
-@pytest.mark.slow
-def test_commands_know_that_the_packaged_library_is_loaded(installed):
-    package, run = installed
-    (library,) = packaged(package).glob("tiny*.so")
+    library = package / cache.WHEEL_FOLDER / "tiny.so"
     said = run("-m", "lltm_jit", "cache", "why").stdout
     assert said.startswith(f"tiny: an import loads {library}, made ")
     assert said.endswith(": compiled when the package was built\n")
     doctor = json.loads(run("-m", "lltm_jit", "doctor", "--json").stdout)
     assert doctor["build of tiny"]["text"] == f"ready in {library.parent}"
-    record_of(package).unlink()
+    library.with_suffix(".json").unlink()
     assert "tiny: an import would build " in run("-m", "lltm_jit", "cache", "why").stdout
+    for command in ("timings", "flags"):  # which are about a build in the cache
+        said = run("-m", "lltm_jit", command).stderr
+        assert said.startswith("error: CXX is set to 'no-compiler', which is not on PATH; ")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["timings", "flags", "compile-commands"])
-def test_commands_about_a_build_want_one_in_the_cache(installed, command):
-    done = installed[1]("-m", "lltm_jit", command)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: CXX is set to 'no-compiler', which is not on PATH; ")
-
-
-def packaged(package):
-    return package / cache.WHEEL_FOLDER
-
-
-def record_of(package):
-    return packaged(package) / "tiny.json"
-
-
-def append_to(source):
-    with source.open("a") as file:
-        file.write("// edited\n")
-
-
-@pytest.mark.slow
-def test_of_other_sources(installed):
+def test_each_packaged_library_needs_its_own_files_alone(installed):
     package, run = installed
-    for name in ("other/bindings.cpp", "core/products/mma.cuh"):  # nothing that is included
-        append_to(package / "kernels" / name)
+    program = "from lltm_jit import native; print(native.other.answer())"
+    done = run("-c", program)
+    assert (done.stdout, done.stderr) == ("42\n", "")
+
+    def append_to(name):
+        with (package / "kernels" / name).open("a") as file:
+            file.write("// edited\n")
+
+    append_to("core/products/mma.cuh")  # nothing that is included
+    append_to("other/bindings.cpp")
+    (package / cache.WHEEL_FOLDER / "other.so").unlink()
     assert run().stderr == ""
-    append_to(package / "kernels" / "core" / "twice.cpp")
+    assert "library of other is not used: " in run("-c", program).stderr
+    append_to("core/twice.cpp")
     assert "tiny is not used: kernels/core/twice.cpp changed" in run().stderr
 
 

@@ -1,8 +1,7 @@
 """``archive``: make a static library of an extension's object files.
 
-One for each extension: sources of core/ are compiled for several families, to objects of the same
-name. A program may link several of the libraries, because the linker takes such an object from the
-first one only.
+There is one for each extension. Sources of core/ are compiled for several families; a program may
+link all of the libraries, because the linker takes an object from the first one that has it.
 
 examples:
   python -m lltm_jit archive basic                        liblltm_jit_basic.a, in this directory
@@ -10,12 +9,11 @@ examples:
 """
 
 import argparse
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
-from lltm_jit.jit import LltmJitError, Spec, ToolchainError
+from lltm_jit.jit import LltmJitError, Spec
 from lltm_jit.jit.compile.objects import Store
 from lltm_jit.jit.loading.engine import build, build_all
 from lltm_jit.jit.store import cache, lock
@@ -32,19 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     extensions = _extensions.chosen(args.names)
-    names = [extension.name for extension in extensions]
-    if args.output and len(names) > 1:
-        told = f"but got {len(names)}: {', '.join(names)}"
-        raise LltmJitError(f"expected one extension with --output, {told}")
-    archiver = shutil.which("ar")
-    if archiver is None:
-        raise ToolchainError("ar was not found; it comes with the C++ compiler's binutils")
+    if args.output and len(extensions) > 1:
+        told = f"{len(extensions)}: {', '.join(extension.name for extension in extensions)}"
+        raise LltmJitError(f"expected one extension with --output, but got {told}")
     build_all(extensions)
     for extension in extensions:
         output = args.output or Path(f"liblltm_jit_{extension.name}.a")
         output.write_bytes(b"")  # an error names it
         output.unlink()  # ar would add to what is there
-        count = _archive(extension, [archiver, "rcs", str(output.absolute())])
+        count = _archive(extension, ["ar", "rcs", str(output.absolute())])
         if not count:
             return 1  # ar has said why
         print(f"{output}: {many(count, 'object')}")
@@ -58,13 +52,11 @@ def _archive(extension: Spec, command: list[str]) -> int:
     """
     with _extensions.requested(extension) as request:
         commands = _extensions.build_file(request).commands()
-        for anew in (False, True):
-            if anew:
-                build(extension, force=True)
-            with lock.held(request.place, Reporter().say):
-                cache.make_directory(request.work)
-                store = Store(request, commands, time.time_ns())
-                if anew or all(map(store.find, commands)):
-                    done = subprocess.run([*command, *commands], cwd=request.work)
-                    return len(commands) if done.returncode == 0 else 0
-    return 0
+        with lock.held(request.place, Reporter().say):
+            cache.make_directory(request.work)
+            store = Store(request, commands, time.time_ns())
+            found = all(map(store.find, commands))
+        if not found:
+            build(extension, force=True)
+        done = subprocess.run([*command, *commands], cwd=request.work)
+        return 0 if done.returncode else len(commands)

@@ -25,8 +25,7 @@ _OF_GCC_ALONE = re.compile(r"-fno-gnu-unique|--param=.*")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser, "every family")
-    about = "the file to write (default: compile_commands.json next to the sources; for families, "
-    about += "next to kernels/)"
+    about = "the file to write (default: compile_commands.json next to the sources, or kernels/)"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=about)
 
 

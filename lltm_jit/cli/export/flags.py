@@ -1,7 +1,5 @@
 """``flags``: print compilers and flags as Makefile variables.
 
-The output is a piece of a Makefile: `python -m lltm_jit flags > flags.mk`, then `include flags.mk`.
-
 examples:
   python -m lltm_jit flags > flags.mk          then `include flags.mk` in your Makefile
   python -m lltm_jit flags rnn --json          as lists of words, for programs
@@ -26,13 +24,13 @@ RULES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _extensions.add_one(parser, "%(default)s", native.OWN[0])
+    _extensions.add_argument(parser, native.OWN[0], many=False)
     about = "print JSON instead of Makefile variables"
     parser.add_argument("--json", action="store_true", help=about)
 
 
 def run(args: argparse.Namespace) -> int:
-    flags = _collect(_extensions.one(args.name))
+    flags = _collect(_extensions.one(args.name or native.OWN[0]))
     lines = [f"{name} := {shlex.join(words)}".replace("$", "$$") for name, words in flags.items()]
     print(json.dumps(flags, indent=2) if args.json else "\n".join([RULES, *lines]))
     return 0

@@ -26,17 +26,14 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, object]) -> None:
-    """Add the flags for the sizes and the one for the device; the help tells these defaults.
-
-    What has no default has no flag.
-    """
+    """Add the flags for the sizes that have a default, and the one for the device."""
     sizes = parser.add_argument_group("sizes and device")
-    flags = (("-b", "--batch-size"), ("-f", "--features"), ("-s", "--state-size"))
+    flags = ("-b --batch-size", "-f --features", "-s --state-size")
     what = ("batch size", "input features", "hidden units")
     for names, words, default in zip(flags, what, defaults, strict=True):
         if default is not None:
             about = f"{words} (default: {default})"
-            sizes.add_argument(*names, type=positive, metavar="N", help=about)
+            sizes.add_argument(*names.split(), type=positive, metavar="N", help=about)
     add_device(sizes)
 
 

@@ -1,7 +1,5 @@
 """``benchmark``: time the LLTM cell, as the PyTorch tutorial does.
 
-Everything else that is measured lives in ``benchmarks/``, which a checkout has.
-
 examples:
   python -m lltm_jit benchmark py                               plain PyTorch, on the CPU
   python -m lltm_jit benchmark cpp -d --scale ms                ATen called from C++, in float64

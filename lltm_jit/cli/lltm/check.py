@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    device = lltm.device(args.cuda)  # fails here, before anything is built
+    device, cpu = lltm.device(args.cuda), torch.device("cpu")  # fails before anything is built
     sizes = lltm.sizes(args, lltm.CHECK_SIZES)
-    operands = lltm.operands(sizes, torch.float64, torch.device("cpu"))
+    operands = lltm.operands(sizes, torch.float64, cpu)
     grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUTS]
 
-    def compute(direction: str, impl: str, where: torch.device | str) -> dict[str, Tensor]:
+    def compute(direction: str, impl: str, where: torch.device) -> dict[str, Tensor]:
         cell = partial(functional.lltm_cell, impl=impl)
         outputs = cell(*(operand.to(where) for operand in operands))
         if direction == "forward":
@@ -40,13 +40,12 @@ def run(args: argparse.Namespace) -> int:
         grads = torch.autograd.grad(outputs, operands, [grad.to(where) for grad in grad_outputs])
         return dict(zip(INPUTS, grads, strict=True))
 
-    opponents: list[tuple[str, str, torch.device | str]]
-    opponents = [("C++", "aten", "cpu"), ("fused CPU", "fused", "cpu")]
+    opponents = [("C++", "aten", cpu), ("fused CPU", "fused", cpu)]
     if args.cuda:
         opponents += [("C++ on CUDA", "aten", device), ("CUDA", "fused", device)]
     agree = True
     for direction in args.direction:
-        baseline = compute(direction, "reference", "cpu")
+        baseline = compute(direction, "reference", cpu)
         for title, impl, where in opponents:
             print(f"{direction.capitalize()}: Baseline (Python) vs. {title} ... ", end="")
             difference = compare(baseline, compute(direction, impl, where), args.verbose)
