@@ -116,6 +116,29 @@ def test_a_build_in_the_cache(bench, name):
     assert bench.run()["said"] == ""
 
 
+@pytest.mark.parametrize("name", ["objects", "objects/*", "objects/*/*.json"])
+def test_objects_in_the_store(bench, name):
+    bench.first()
+    for path in [*bench.builds.glob(name)]:
+        give_away(path)
+    bench.write("one/one.cpp", "un\n")
+    assert bench.load().info.reused == 0
+
+
+@pytest.mark.parametrize("name", ["work", "work/*"])
+def test_where_a_request_is_compiled(bench, name):
+    """A cache that a group had shared, of which only the folder itself was closed again."""
+    bench.first()
+    (place,) = bench.builds.glob(name)
+    said = give_away(place)
+    bench.write("one/one.cpp", "un\n")
+    with pytest.raises(jit.CacheError, match=f"^{re.escape(said)}"):
+        bench.load()
+    assert bench.counts == []
+    take_back(place)
+    bench.load()
+
+
 def test_answers_of_compilers(bench):
     assert bench.run()["processes"] > 0
     assert bench.run()["processes"] == 0
