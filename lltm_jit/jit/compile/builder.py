@@ -21,7 +21,7 @@ from ..store.cache import Record
 from ..store.files import Inputs
 from ..user import settings
 from ..user.errors import BuildError, CacheError, SourceEdited, ToolchainError
-from ..user.progress import Reporter, many
+from ..user.progress import Reporter, many, source_name
 from . import diagnostics, jobs, ninja, pch
 from .objects import Made, Store, finished
 
@@ -36,9 +36,7 @@ def check(request: Request) -> None:
     if tools.cxx is None or not tools.cxx_version:
         raise ToolchainError("; ".join(why_no_cxx(find_cxx())))
     if request.with_cuda and not tools.cuda:
-        raise ToolchainError(
-            f"{spec.name} has CUDA sources, but {tools.cuda_missing}; {cuda_cure()}"
-        )
+        raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
     if request.with_cuda and request.architectures == tools.architectures:
         tools.check_architectures()
     if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
@@ -88,12 +86,13 @@ class _Build:
         store = Store(request, build_file.commands(), since)
         reused = {} if anew else {name: store.find(name) for name in request.objects}
         made: dict[str, Made] = {name: each for name, each in reused.items() if each is not None}
-        build_file.write(self._in_turn(made))
+        turn = self._in_turn(made)
+        build_file.write(turn)
         self._tell_plan(made)
         try:
             with pch.beside(request, build_file, self._reporter) as header:
                 store.header = header.files
-                self._compile(len(made), header.variables)
+                self._compile(turn, header.variables)
         except BaseException:
             with suppress(BuildError, CacheError, OSError):  # only speed is lost
                 self._keep(store, made)
@@ -137,16 +136,18 @@ class _Build:
                 sizes[name] = sum(files.stamp_of(path)[1] for path in read)
         return sorted(sizes, key=sizes.__getitem__, reverse=True)
 
-    def _compile(self, reused: int, variables: dict[str, str]) -> None:
-        """Run ninja with more environment variables; its output goes to the log.
+    def _compile(self, turn: list[str], variables: dict[str, str]) -> None:
+        """Run ninja for these objects, with more environment variables. Its output goes to the log.
 
         Raises:
             BuildError: a source does not compile or link.
         """
         request, reporter = self._request, self._reporter
-        wanted = len(request.objects) - reused
-        reporter.start(wanted + (not request.spec.device_code), title=request.spec.title)
         jobs_now = max(1, self._jobs - pch.taken_jobs())
+        sources = dict(zip(request.objects, request.sources, strict=True))
+        first = " ".join(source_name(sources[name], name) for name in turn[:jobs_now])
+        steps = len(turn) + (not request.spec.device_code)
+        reporter.start(steps, request.spec.title, first)
         try:
             # By lines, for the processes that follow it.
             with cache.writing(), self._log.open("a", 1, "utf-8", "backslashreplace") as log:
@@ -155,7 +156,7 @@ class _Build:
                     log.write(line + "\n")
                     reporter.line(line)
 
-                with jobs.compilers(jobs_now, max(1, wanted)) as mine:
+                with jobs.compilers(jobs_now, max(1, len(turn))) as mine:
                     status = ninja.run(
                         request, find_ninja(), mine, variables, on_line, reporter.tick
                     )

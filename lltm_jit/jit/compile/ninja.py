@@ -27,7 +27,7 @@ from ..request import flags
 from ..request.request import Request
 from ..store import cache
 from ..user import cancel, settings
-from ..user.errors import ToolchainError
+from ..user.errors import BuildError, ToolchainError
 from ..user.progress import FAILED
 from .guard import end_session
 
@@ -116,6 +116,13 @@ def _written(request: Request) -> str:
                 with_sycl=False,
                 is_standalone=spec.standalone,
             )
+        except UnicodeEncodeError as error:
+            mark = error.object[error.start]
+            word = next(word for word in error.object.split() if mark in word)
+            raise BuildError(
+                f"a build file cannot contain the flag {word!r}, which is not UTF-8: change it, or "
+                "start Python with LC_ALL=C.UTF-8 set"
+            ) from error
         finally:
             cpp_extension.CUDA_HOME = theirs
         return path.read_text("utf-8", "surrogateescape")

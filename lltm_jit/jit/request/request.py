@@ -20,7 +20,7 @@ from ..machine.toolchain import Toolchain, detect
 from ..store import cache, files
 from ..store.cache import Record
 from ..store.files import digest_of, label_of
-from ..user.errors import BuildError, SourceMissing, ToolchainError
+from ..user.errors import BuildError, SourceMissing
 from . import flags
 from .spec import SOURCE_SUFFIXES, Spec, find_sources
 
@@ -70,12 +70,7 @@ class Request:
         self.include_paths = found.include_paths
         self.with_cuda = found.has_cuda if spec.with_cuda is None else spec.with_cuda
         self.note = spec.note
-        if self.with_cuda and not tools.cuda:
-            if not (spec.ours and spec.around):
-                from ..machine.tools import cuda_cure  # which most imports do without
-
-                cure = f"{tools.cuda_missing}; {cuda_cure()}"
-                raise ToolchainError(f"{spec.name} needs CUDA, but {cure}")
+        if self.with_cuda and not tools.cuda and spec.ours and spec.around:
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
         _check_sources(self)
         self.cflags, self.cuda_cflags, self.ldflags = flags.of(spec, tools, self.with_cuda)

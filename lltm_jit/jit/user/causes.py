@@ -101,8 +101,6 @@ uses too much shared data
   cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)
 (?:^|\s)(\S+): (?:command )?not found
   install {0}, or set CXX to the C++ compiler to use
-UnicodeEncodeError: .* surrogates not allowed
-  a path or a flag is not UTF-8: change it, or start Python with LC_ALL=C.UTF-8 set
 '([^'\n]+)', needed by
   the source {0} is gone: restore it, or build without it
 internal compiler error|compiler was ended by SIGSEGV|: Segmentation fault

@@ -58,11 +58,11 @@ class Reporter:
         """Print one line about this reporter's build."""
         self.say(f"{self._label}: {text}" if self._label else text)
 
-    def start(self, steps: int, title: str = "") -> None:
-        """A build with this many steps starts."""
+    def start(self, steps: int, title: str = "", first: str = "") -> None:
+        """A build with this many steps starts, and compiles these sources first."""
         self._title = title or self._title
         self._steps, self._done = steps, 0
-        self._draw("")
+        self._draw(first)
 
     def line(self, line: str) -> None:
         """Take one line of the build's output."""

@@ -26,7 +26,6 @@ ERRORS = (
     "dynamic module does not define module export function (PyInit_mine)",
     "/noexec/x.so: failed to map segment from shared object",
     "libfoo.so.1: cannot open shared object file: No such file or directory",
-    "UnicodeEncodeError: 'utf-8' codec can't encode character: surrogates not allowed",
     "unrecognized command line option '-std=c++20'",
     "'torch' has not been declared",
     "bindings: 'f' was not declared in this scope",

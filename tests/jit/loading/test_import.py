@@ -20,7 +20,9 @@ else:
 
 def test_an_import_starts_no_thread_and_its_build_ends_with_the_process(bench, package):
     bench.write("rnn/bindings.cpp", f"//! wait {package.gate}\n")
-    program = "import sys, threading, lltm_jit\nprint(threading.active_count(), flush=True)\ninput()"
+    program = (
+        "import sys, threading, lltm_jit\nprint(threading.active_count(), flush=True)\ninput()"
+    )
     with package.started("-c", program) as process:
         assert process.stdout.readline() == "1\n"
         pid = compiler_pid(package.gate)

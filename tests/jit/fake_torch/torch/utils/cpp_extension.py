@@ -1,4 +1,4 @@
-"""What the engine takes of torch's module: the linker's flags, and a build file of the same form."""
+"""What the engine takes of torch's module: the linker's flags, and a build file of its form."""
 
 import os
 import shutil
