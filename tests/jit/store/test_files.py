@@ -187,6 +187,20 @@ def test_hosts_of_one_boot_are_told_apart(monkeypatch):
     assert boot() not in (here, "")
 
 
+def test_stamps_of_hosts_that_are_gone_do_not_pile_up(tmp_path, monkeypatch, settled):
+    """As of containers that share a cache, each of which is a host of its own."""
+    path = write(tmp_path / "theirs.h", "one")
+    for number in range(20):
+        monkeypatch.setattr(files, "_boot", lambda number=number: f"{number}")
+        stamps = Stamps(tmp_path)
+        stamps.digests([path])
+        stamps.save()
+        os.utime(tmp_path / f"stamps-{number}.json", (number, number))
+    left = {file.name for file in tmp_path.glob("stamps-*")}
+    assert len(left) < 10
+    assert {"stamps-19.json", "stamps-18.json"} <= left
+
+
 def test_a_file_system_that_cannot_be_written_is_noticed(tmp_path, monkeypatch, settled):
     path = write(tmp_path / "theirs.h", "one")
     monkeypatch.setattr(files, "_changeable", {})
