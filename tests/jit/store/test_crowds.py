@@ -155,17 +155,6 @@ def test_a_file_system_without_locks_is_told(bench, monkeypatch):
     assert bench.counts == []
 
 
-def test_a_cache_that_is_removed_while_a_builder_waits(bench, capsys):
-    cache.make_builds_directory()
-    waiting = threading.Thread(target=bench.load)
-    with lock.try_lock(Request(bench.spec()).place):
-        waiting.start()
-        wait_for(lambda: "waiting for" in capsys.readouterr().err)
-        shutil.rmtree(bench.builds)
-        waiting.join(30)
-    assert bench.counts == ALL
-
-
 def test_a_lock_that_was_removed_is_none(bench, monkeypatch):
     """Between its opening and its locking: who comes later would lock another file."""
     cache.make_builds_directory()
