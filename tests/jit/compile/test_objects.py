@@ -44,7 +44,7 @@ def test_objects_are_found_by_commands_and_contents(bench):
 
 
 def test_what_was_built_before_compiles_nothing(bench):
-    """Edits to and fro, of a source and of a header, and of a header's time alone."""
+    """Edits back and forth, of a source and of a header, and of a header's time alone."""
     bench.first()
     header = bench.sources / "core/shared.h"
     for name, text in (("core/shared.h", "other\n"), ("two/two.cpp", "zwei\n")):
