@@ -17,7 +17,6 @@ from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.user.progress import source_name
 
-
 KNOWN_TO_CLANG = {"-fPIC", "-fopenmp", "-fdiagnostics-color=never"}
 
 
