@@ -110,6 +110,7 @@ class _Build:
         request, work = self._request, self._request.work
         with cache.writing():
             cache.make_directory(work)
+            cache.check_private(work)
             leftovers = [".ninja_log", ".ninja_deps", ninja.LINK_DEPENDENCIES, cache.LOG]
             leftovers += [f"{name}.d" for name in request.objects]
             for name in (*request.objects, request.product, *leftovers):

@@ -111,8 +111,10 @@ def work_directory(place: str) -> Path:
 
 def check_private(place: Path | None = None) -> None:
     """Refuse a cache, or another place to load from, that other users may write to."""
-    if problem := private.why_not_private(place or builds_directory()):
-        cure = "use another place for it" if place else _own_root()
+    place = place or builds_directory()
+    if problem := private.why_not_private(place):
+        inside = place.is_relative_to(builds_directory())
+        cure = _own_root() if inside else "use another place for it"
         raise CacheError(
             f"{problem}, so it may hold code that is not yours; {cure}, or set "
             "LLTM_JIT_TRUST_ROOT=1 if a group shares it on purpose"

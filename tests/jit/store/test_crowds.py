@@ -7,19 +7,15 @@ import fcntl
 import json
 import os
 import platform
-import runpy
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engine_bench import ALL, HERE, alive, compiler_pid, finish, wait_for
+from engine_bench import ALL, compiler_pid, finish, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
@@ -44,30 +40,6 @@ def test_crowd_builds_once(bench, tmp_path):
     assert {"which has been building since" in line for line in named} == {True}
 
 
-def test_a_process_that_is_spawned_during_a_build(bench, same_torch, tmp_path, monkeypatch, capfd):
-    """It waits for the build of its parent, of which it has inherited nothing."""
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
-    builder = threading.Thread(target=bench.load)
-    builder.start()
-    compiler_pid(gate)
-    monkeypatch.setattr(sys, "argv", ["load_once.py", str(bench.sources)])
-    arguments = (str(HERE / "load_once.py"), None, "__main__")
-    child = get_context("spawn").Process(target=runpy.run_path, args=arguments)
-    child.start()
-    said = ""
-    while "waiting for process" not in said and child.is_alive():
-        time.sleep(0.1)
-        said += capfd.readouterr().err
-    assert f"waiting for process {os.getpid()}" in said
-    Path(f"{gate}.go").touch()
-    child.join(60)
-    builder.join(60)
-    assert child.exitcode == 0
-    assert json.loads(capfd.readouterr().out)["cached"]
-    assert bench.counts == ALL
-
-
 def test_crowd_on_a_broken_source_builds_once(bench, tmp_path, monkeypatch):
     monkeypatch.chdir(bench.directory)
     gate = tmp_path / "gate"
@@ -85,64 +57,26 @@ def test_crowd_on_a_broken_source_builds_once(bench, tmp_path, monkeypatch):
     assert bench.counts.count("compile one.cpp") == 1
 
 
-FORKS = """
-import os, signal, sys, threading, time
-import load_once
-from lltm_jit import jit
+def test_a_forked_process_has_no_lock(bench):
+    """Its parent was building in a thread, and was killed."""
 
-directory = sys.argv[1]
-spec = jit.Spec("_C", (directory,))
-threading.Thread(target=jit.load, args=[spec], daemon=True).start()
-sys.stdin.readline()  # the compiler runs
-parent = os.getpid()
-if os.fork():
-    os.kill(parent, signal.SIGKILL)
-while os.getppid() == parent:
-    time.sleep(0.01)
-load_once.main(directory)
-"""
-
-
-def test_a_forked_child_does_not_wait_for_a_lock_that_it_inherited(bench, tmp_path):
-    """Its parent was building in a thread, and is gone."""
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
-    process = subprocess.Popen(
-        [sys.executable, "-c", FORKS, str(bench.sources)],
-        env={**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    compiler = compiler_pid(gate)
-    process.stdin.write("\n")
-    process.stdin.flush()
-    wait_for(lambda: not alive(compiler))
-    Path(f"{gate}.go").touch()
-    try:
-        out, _ = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert json.loads(out)["text"].endswith("one\ntwo")
-
-
-def test_a_forked_process_keeps_no_lock_that_was_tried(bench):
     def is_free() -> bool:
         with lock.try_lock("name") as mine:
             return mine
 
     cache.make_builds_directory()
-    with lock.try_lock("name"):
-        assert not is_free()
-        forked = os.fork()
-        if forked == 0:
+    told = bench.directory / "forked"
+    if not (parent := os.fork()):
+        lock.take("name")
+        if not (forked := os.fork()):
             time.sleep(600)
-            os._exit(0)
+        told.write_text(str(forked))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(parent, 0)
     try:
         wait_for(is_free)
     finally:
-        os.kill(forked, signal.SIGKILL)
-        os.waitpid(forked, 0)
+        os.kill(int(told.read_text()), signal.SIGKILL)
 
 
 def test_the_file_of_a_lock_names_its_holder(bench):
@@ -153,7 +87,7 @@ def test_the_file_of_a_lock_names_its_holder(bench):
     assert lock.file_of("name").read_text() == ""
 
 
-def test_a_lock_is_free_when_its_holder_was_killed(bench, tmp_path, capsys):
+def test_a_lock_is_free_when_its_holder_was_killed(bench, tmp_path):
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\none\n")
     process = bench.start()
@@ -164,14 +98,18 @@ def test_a_lock_is_free_when_its_holder_was_killed(bench, tmp_path, capsys):
     process.wait()
 
 
-def test_a_lock_that_a_stranger_holds_is_waited_for(bench, capsys):
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_lock_that_a_stranger_holds_is_waited_for(bench, capsys, removed):
+    """Unless the cache is removed, with the lock."""
     cache.make_builds_directory()
-    file = lock.file_of(Request(bench.spec()).place)
     loading = threading.Thread(target=bench.load)
-    with file.open("w") as stranger:
+    with lock.file_of(Request(bench.spec()).place).open("w") as stranger:
         fcntl.flock(stranger, fcntl.LOCK_EX)
         loading.start()
         wait_for(lambda: "waiting for another process that is build" in capsys.readouterr().err)
+        if removed:
+            shutil.rmtree(bench.builds)
+            loading.join(30)
     loading.join(30)
     assert bench.counts == ALL
 
@@ -185,6 +123,7 @@ def test_locks_leave_the_standard_streams_alone(bench):
         descriptor = lock.take("name")
         assert descriptor is not None
         assert descriptor > 2
+        assert not os.get_inheritable(descriptor)
         lock.release(descriptor)
     finally:
         os.dup2(before, 0)
@@ -195,14 +134,13 @@ def test_a_descriptor_that_the_program_has_reused_is_its_own(bench, tmp_path):
     """A program that becomes a daemon closes all that is open."""
     cache.make_builds_directory()
     descriptor = lock.take("name")
-    file = tmp_path / "file"
-    file.write_text("text")
-    theirs = os.open(file, os.O_RDWR)
-    os.dup2(theirs, descriptor)
-    lock.release(descriptor)
+    with (tmp_path / "file").open("w+") as theirs:
+        theirs.write("text")
+        theirs.flush()
+        os.dup2(theirs.fileno(), descriptor)
+        lock.release(descriptor)
     assert os.fstat(descriptor).st_size == 4
     os.close(descriptor)
-    os.close(theirs)
 
 
 def test_a_file_system_without_locks_is_told(bench, monkeypatch):
@@ -217,15 +155,22 @@ def test_a_file_system_without_locks_is_told(bench, monkeypatch):
     assert bench.counts == []
 
 
-def test_a_cache_that_is_removed_while_a_builder_waits(bench, capsys):
+def test_a_lock_that_was_removed_is_none(bench, monkeypatch):
+    """Between its opening and its locking: who comes later would lock another file."""
     cache.make_builds_directory()
-    waiting = threading.Thread(target=bench.load)
-    with lock.try_lock(Request(bench.spec()).place):
-        waiting.start()
-        wait_for(lambda: "waiting for" in capsys.readouterr().err)
-        shutil.rmtree(bench.builds)
-        waiting.join(30)
-    assert bench.counts == ALL
+    flock = fcntl.flock
+
+    def remove_and_lock(descriptor, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        lock.file_of("abc").unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_and_lock)
+    assert lock.take("abc") is None
+    descriptor = lock.take("abc")
+    assert descriptor is not None
+    assert lock.take("abc") is None
+    lock.release(descriptor)
 
 
 def test_equal_names_with_other_texts_build_side_by_side(bench, tmp_path):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engine_bench import ALL, slow
+from engine_bench import ALL
 
 import lltm_jit
 from lltm_jit import jit
@@ -76,32 +75,18 @@ def take_back(path: Path) -> None:
     path.chmod(path.stat().st_mode & ~0o022)
 
 
-@pytest.fixture
-def packaged(bench):
-    """A packaged library beside sources, as a wheel brings it."""
+@pytest.mark.parametrize("name", [".", "_C.json", "_C.so"])
+def test_a_packaged_library(bench, monkeypatch, capsys, name):
+    """Another user may have put it beside sources in /tmp. It is passed over, and built."""
     place = bench.directory / cache.WHEEL_FOLDER
     engine.package(bench.spec(), place)
-    shutil.rmtree(bench.builds)
-    bench.counts  # noqa: B018 - from now on
-    return place
-
-
-@pytest.mark.parametrize("name", [".", "_C.json", "_C.so"])
-def test_a_packaged_library_is_passed_over(bench, packaged, name, capsys):
-    """Another user may have put it beside sources in /tmp."""
-    said = give_away((packaged / name).resolve())
-    assert bench.load().info.directory != packaged
+    assert jit.inspect(bench.spec()).directory == place
+    said = give_away((place / name).resolve())
+    assert jit.inspect(bench.spec()).directory.parent == bench.builds
     assert f"the packaged library of _C is not used: {said}" in capsys.readouterr().err
-    assert bench.counts == ALL
-    take_back((packaged / name).resolve())
-
-
-def test_a_packaged_library_that_a_group_shares_on_purpose(bench, packaged, monkeypatch):
-    packaged.chmod(0o775)
-    monkeypatch.setattr(private, "_is_own_group", lambda path, group: False)
-    monkeypatch.setenv("LLTM_JIT_TRUST_ROOT", "1")
-    assert bench.load().info.directory == packaged
-    assert bench.counts == []
+    monkeypatch.setenv("LLTM_JIT_TRUST_ROOT", "1")  # a group shares it on purpose
+    assert jit.inspect(bench.spec()).directory == place
+    take_back((place / name).resolve())
 
 
 @pytest.mark.parametrize("name", [".", "ok.json", "_C.so"])
@@ -114,6 +99,29 @@ def test_a_build_in_the_cache(bench, name):
     assert result["text"] == "shared header\none\ntwo"
     assert bench.counts == ["link"]
     assert bench.run()["said"] == ""
+
+
+@pytest.mark.parametrize("name", ["objects", "objects/*", "objects/*/*.json"])
+def test_objects_in_the_store(bench, name):
+    bench.first()
+    for path in [*bench.builds.glob(name)]:
+        give_away(path)
+    bench.write("one/one.cpp", "un\n")
+    assert bench.load().info.reused == 0
+
+
+@pytest.mark.parametrize("name", ["work", "work/*"])
+def test_where_a_request_is_compiled(bench, name):
+    """A cache that a group had shared, of which only the folder itself was closed again."""
+    bench.first()
+    (place,) = bench.builds.glob(name)
+    said = give_away(place)
+    bench.write("one/one.cpp", "un\n")
+    with pytest.raises(jit.CacheError, match=f"^{re.escape(said)}"):
+        bench.load()
+    assert bench.counts == []
+    take_back(place)
+    bench.load()
 
 
 def test_answers_of_compilers(bench):
@@ -147,53 +155,41 @@ def test_root_that_others_may_write_to_is_refused(bench):
     assert bench.run()["error"] == "CacheError"
 
 
-def test_root_of_another_user_is_refused(bench, monkeypatch):
-    bench.load()
-    owner = bench.builds.stat().st_uid
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    monkeypatch.setattr(private, "_trusted", lambda: {owner + 1, 0})
-    if owner == 0:  # root's own files are taken by everybody; make it somebody else's
-        os.chown(bench.builds, 1234, -1)
-    bench.write("two/two.cpp", "deux\n")
-    with pytest.raises(jit.CacheError, match="belongs to user"):
-        bench.load()
-
-
-@pytest.mark.parametrize(
-    ("place", "mode"), [("", 0o777), slow("", 0o775), slow("a/b", 0o777), ("a/b", 0o775)]
-)
-def test_a_directory_on_the_way_that_others_may_write_to_is_refused(bench, tmp_path, place, mode):
+@pytest.mark.parametrize("place", ["", "a/b"])
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_folder_on_the_way_that_others_may_write_to(tmp_path, monkeypatch, place, mode):
+    monkeypatch.setattr(private, "_is_own_group", lambda path, group: False)
     way = tmp_path / "way" / place
-    way.mkdir(parents=True)
-    if os.geteuid() == 0:
-        os.chown(way, -1, os.getgid() + 1)  # a group that is not this user's alone
-    elif mode == 0o775:
-        pytest.skip("only root can give it such a group")
-    for to_root in (way / "more" / "root", tmp_path / "link" / "root"):
-        if "link" in to_root.parts:
-            to_root.parent.symlink_to(way)
-        assert bench.run(TORCH_EXTENSIONS_DIR=str(to_root))["key"]
-        way.chmod(mode)
-        result = bench.run(TORCH_EXTENSIONS_DIR=str(to_root))
-        assert result["error"] == "CacheError"
-        assert f"chmod go-w {way}`" in result["message"]
-        way.chmod(0o1777)  # as /tmp: others cannot put something else in its place
-        assert bench.run(TORCH_EXTENSIONS_DIR=str(to_root))["cached"]
-        way.chmod(0o755)
+    (way / "more").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(way)
+    for root in (way / "more" / "root", tmp_path / "link" / "root"):
+        for bits, refused in ((0o755, False), (mode, True), (0o1777, False)):  # the last as /tmp
+            way.chmod(bits)
+            told = private.why_not_private(root)
+            assert told.endswith(f"(mode {mode:o}; fix: `chmod go-w {way}`)" if refused else "")
+            assert bool(told) == refused
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_directory_or_a_link_on_the_way_that_is_anothers_is_refused(bench, tmp_path):
-    way = tmp_path / "way"
-    way.mkdir()
-    (tmp_path / "link").symlink_to(way)
-    for mine in (way, tmp_path / "link"):
-        root = str(tmp_path / "link" / "root")
-        assert bench.run(TORCH_EXTENSIONS_DIR=root)["key"]
-        os.chown(mine, 1234, -1, follow_symlinks=False)
-        result = bench.run(TORCH_EXTENSIONS_DIR=root)
-        assert f"{mine} belongs to user 1234" in result["message"]
-        os.chown(mine, 0, -1, follow_symlinks=False)
+@pytest.mark.parametrize("name", ["way", "link", "link/root"])
+def test_a_folder_or_a_link_on_the_way_that_is_anothers(tmp_path, name):
+    (tmp_path / "way" / "root").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "way")
+    assert private.why_not_private(tmp_path / "link" / "root") == ""
+    os.chown(tmp_path / name, 1234, -1, follow_symlinks=False)
+    told = private.why_not_private(tmp_path / "link" / "root")
+    assert told == f"{tmp_path / name} belongs to user 1234, but you are user 0"
+
+
+def test_a_folder_like_tmp_may_lead_to_a_place_but_not_be_one(tmp_path):
+    """Others cannot replace what is in it, but may put more files there."""
+    (tmp_path / "tmp" / "own").mkdir(parents=True)
+    (tmp_path / "tmp").chmod(0o1777)
+    for name in ("one.so", "own/one.so"):
+        (tmp_path / "tmp" / name).touch()
+    said = private.why_not_private(tmp_path / "tmp" / "one.so")
+    assert said.startswith(f"other users may write to {tmp_path}/tmp ")
+    assert private.why_not_private(tmp_path / "tmp" / "own" / "one.so") == ""
 
 
 def test_a_group_that_is_this_users_alone_is_no_other(bench, tmp_path, monkeypatch):
