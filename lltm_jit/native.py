@@ -104,7 +104,6 @@ def load(family: str) -> Build:
     """
     if family not in _current:
         build = engine.load(spec(family), asked=_asked.pop(family, None))
-        background.collect(family)
         with importing.thread_lock(_TURN):
             if family not in _current:
                 use(build)
@@ -114,6 +113,7 @@ def load(family: str) -> Build:
 def use(build: Build) -> None:
     """Make a loaded build the current one of its family."""
     family = build.info.name
+    background.collect(family)
     with importing.thread_lock(_TURN):
         old = _current.get(family)
         if old is build:

@@ -26,17 +26,20 @@ _LOCK = "import"  # of the process that has a child; the other ranks of a job ne
 _NICE = 5
 _PATIENCE = 2.0  # seconds that a program which ends waits for its child
 # Not `-m`, which would import from the current directory first. From its first moment on it ends
-# when its standard input does, by Ctrl-C, which keeps what is compiled by then.
+# when its standard input does: at once while it imports, where Ctrl-C may get lost, and by Ctrl-C
+# once it builds, which keeps what is compiled by then.
 _CODE = f"""import json, os, signal, sys, threading
+how = signal.SIGKILL
 def end_with_parent():
     while os.read(0, 4096):
         pass
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), how)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Thread(target=end_with_parent, daemon=True).start()
 os.nice({_NICE})
 sys.path[:] = json.loads(sys.argv.pop(1))
 from lltm_jit.cli import main
+how = signal.SIGINT
 sys.exit(main())
 """
 

@@ -71,9 +71,11 @@ def test_the_child_ends_with_its_parent_and_what_it_compiled_is_kept(bench, gate
     assert bench.counts == ["compile two.cpp", "link"]
 
 
-def test_a_child_that_has_just_begun_ends_with_its_parent(bench):
-    program = Program(bench, "stay")
-    wait_for(lambda: children(bench))
+@pytest.mark.parametrize("imports", [False, True])
+def test_a_child_that_has_just_begun_ends_with_its_parent(bench, gate, imports):
+    variables = {"IMPORT_WAITS": f"{gate}.import"} if imports else {}
+    program = Program(bench, "stay", **variables)
+    wait_for(lambda: Path(f"{gate}.import").exists() if imports else children(bench))
     program.process.kill()
     program.process.wait()
     wait_for(lambda: not children(bench))
