@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 
 import ninja
 import pytest
@@ -16,7 +15,6 @@ from lltm_jit import jit
 from lltm_jit.jit.machine import toolchain, tools
 from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.store import files
-from lltm_jit.jit.user import settings
 
 
 def test_compilers_are_asked_once(bench, monkeypatch):
@@ -183,19 +181,6 @@ def test_ninja_is_taken_from_its_wheel_else_from_path(bench, monkeypatch, tmp_pa
     other = tmp_path / "ninja"
     other.touch(mode=0o755)
     assert find_ninja() == other
-
-
-def test_knobs(monkeypatch):
-    monkeypatch.setenv("LLTM_JIT_QUIET", "perhaps")
-    with pytest.raises(jit.ToolchainError, match="LLTM_JIT_QUIET to be 1 or 0, but got 'perhaps'"):
-        settings.flag("LLTM_JIT_QUIET")
-    for value, expected in (("1", True), ("2", True), ("yes", True), ("0", False), ("", False)):
-        monkeypatch.setenv("LLTM_JIT_QUIET", value)
-        assert settings.flag("LLTM_JIT_QUIET") is expected
-    assert all(
-        setting.help and Path(setting.name).name == name
-        for name, setting in settings.SETTINGS.items()
-    )
 
 
 def test_a_setting_that_is_not_utf_8_is_logged_and_used(bench):
