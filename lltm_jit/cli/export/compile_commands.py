@@ -20,7 +20,7 @@ from lltm_jit.jit.user.progress import many
 from .. import _extensions
 from . import flags
 
-_OF_GCC_ALONE = re.compile(r"-fno-gnu-unique|--param=.*")
+_OF_GCC_ALONE = re.compile(r"-fno-(?:gnu-unique|canonical-system-headers)|--param=.*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def _entries(extension: Spec) -> list[dict[str, Any]]:
             if file.endswith(".cu"):
                 words = _clang_words(words, file, request.toolchain.cuda_home)
             words = [word for word in words if not _OF_GCC_ALONE.fullmatch(word)]
-            entries.append({"directory": str(request.work), "file": file, "arguments": words})
+            entries.append({"directory": os.path.dirname(file), "file": file, "arguments": words})
     return entries
 
 

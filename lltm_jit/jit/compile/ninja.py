@@ -98,7 +98,9 @@ def _written(request: Request) -> str:
     with _turn, tempfile.TemporaryDirectory(prefix="lltm_jit-") as folder:
         path = Path(folder, "build.ninja")
         cpp_extension = _cpp_extension()
-        theirs, cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME, cuda_home
+        theirs = (cpp_extension.CUDA_HOME, cpp_extension.TORCH_LIB_PATH)
+        cpp_extension.CUDA_HOME = cuda_home
+        cpp_extension.TORCH_LIB_PATH = shlex.quote(theirs[1])  # torch passes it on as it is
         try:
             how = (request.with_cuda, False, False, spec.standalone)
             ldflags = cpp_extension._prepare_ldflags([*request.ldflags], *how)
@@ -124,7 +126,7 @@ def _written(request: Request) -> str:
                 "start Python with LC_ALL=C.UTF-8 set"
             ) from error
         finally:
-            cpp_extension.CUDA_HOME = theirs
+            cpp_extension.CUDA_HOME, cpp_extension.TORCH_LIB_PATH = theirs
         return path.read_text("utf-8", "surrogateescape")
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,8 +84,9 @@ class Store:
     def find(self, name: str) -> Made | None:
         """Take an object from the store, if it would be the same now."""
         command, folder = self._commands[name], self._folder(name)
-        found = sorted(folder.glob(f"{command}-*.json"), key=os.path.getmtime, reverse=True)
-        for entry in found[:_ENTRIES]:
+        found = [path.name for path in folder.glob(f"{command}-*.json")]
+        found.sort(key=partial(cache.last_use, folder), reverse=True)
+        for entry in map(folder.joinpath, found[:_ENTRIES]):
             with suppress(OSError, ValueError, KeyError, TypeError):  # gone, or not whole
                 if private.why_not_private(entry):
                     continue
@@ -94,7 +97,7 @@ class Store:
                 cache.link_or_copy(entry.with_suffix(".o"), self._request.work / name)
                 if files.digest(self._request.work / name) == told["digest"]:
                     for path in (entry, entry.with_suffix(".o")):
-                        os.utime(path)
+                        cache.mark_used(folder, path.name)
                     return Made(told["digest"], inputs, told["seconds"])
                 (self._request.work / name).unlink()
         return None
@@ -130,14 +133,14 @@ class Store:
     def _put(self, name: str, made: Made) -> None:
         folder = self._folder(name)
         entry = folder / f"{self._commands[name]}-{digest_of(made.inputs)}.json"
-        partial = entry.with_suffix(f".{os.getpid()}.partial")
+        mine = entry.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
         with cache.writing():
             cache.make_directory(folder)
             try:
-                cache.link_or_copy(self._request.work / name, partial)
-                os.replace(partial, entry.with_suffix(".o"))
+                cache.link_or_copy(self._request.work / name, mine)
+                os.replace(mine, entry.with_suffix(".o"))
             finally:
-                partial.unlink(missing_ok=True)
+                mine.unlink(missing_ok=True)
             told = {"digest": made.digest, "seconds": made.seconds}
             files.write_json(entry, {**told, "inputs": made.inputs._asdict()})
 

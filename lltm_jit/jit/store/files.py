@@ -164,8 +164,11 @@ class Stamps:
         if _boot() and (self._added or folder):
             told = self._known or {}
             told = {path: told[path] for path in told.keys() & only} if only else told
-            with suppress(OSError):  # nobody may write there
-                write_json(folder / self._file.name if folder else self._file, told)
+            file = folder / self._file.name if folder else self._file
+            with suppress(OSError):  # nobody may write there, or others tidy up, too
+                write_json(file, told)
+                for old in sorted(file.parent.glob("stamps-*"), key=os.path.getmtime)[:-_HOSTS]:
+                    old.unlink()
 
 
 @cache
@@ -177,6 +180,7 @@ def _boot() -> str:
     return ""
 
 
+_HOSTS = 8  # whose stamps a folder keeps: each container and each boot is another one
 _changeable: dict[int, bool] = {}  # by device: whether a file system is mounted for writing
 _NOTHING: list[Any] = [None]
 

@@ -36,9 +36,8 @@ def kernel_name(host, tmp_path, monkeypatch) -> str:
 
 
 @pytest.fixture
-def sums(kernel_name, monkeypatch) -> Variant:
-    """A kernel for the real compiler, whose build file the stand-in for torch writes."""
-    monkeypatch.setattr(sys, "path", [str(HERE / "fake_torch"), *sys.path])
+def sums(kernel_name) -> Variant:
+    """A kernel for the real compiler."""
     declared = Variant(kernel_name, SUMS / "variants" / "sums.cpp", (KERNELS,))
     variants.declare(declared)
     return declared
@@ -138,13 +137,8 @@ def test_an_error_names_the_users_line_each_time(host, sums, tmp_path, call):
         place, *shown = str(caught.value).splitlines()[1:5]
         assert place.endswith("broken.cpp:2:16")
         assert shown == ["  |", "2 | int x = SIZE + zero;", "  |                ^"]
-
-
-def test_an_error_in_a_constant_shows_it(host, sums):
-    with pytest.raises(jit.BuildError) as caught:
+    with pytest.raises(jit.BuildError, match=r"(?s)  --> constants\.h:1.*#define ELEMENT flaot"):
         host.sums(sums.name, "flaot", 3, 0, 0, 0, 0)
-    assert "  --> constants.h:1" in str(caught.value)
-    assert "1 | #define ELEMENT flaot" in str(caught.value)
 
 
 def test_a_kernel_that_nobody_declared_is_told(host):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from real_files import PLAIN
 from lltm_jit import jit
 from lltm_jit.jit.compile import objects
 from lltm_jit.jit.loading import engine
+from lltm_jit.jit.store import cache
 
 
 def entries(bench) -> list[Path]:
@@ -42,7 +44,7 @@ def test_objects_are_found_by_commands_and_contents(bench):
 
 
 def test_what_was_built_before_compiles_nothing(bench):
-    """Edits to and fro, of a source and of a header, and of a header's time alone."""
+    """Edits back and forth, of a source and of a header, and of a header's time alone."""
     bench.first()
     header = bench.sources / "core/shared.h"
     for name, text in (("core/shared.h", "other\n"), ("two/two.cpp", "zwei\n")):
@@ -88,6 +90,38 @@ def test_a_damaged_object_is_compiled_again(bench, end):
     assert remade(bench).reused == 2
 
 
+def test_what_other_processes_do_to_objects_fails_no_build(bench, monkeypatch):
+    """They remove entries while these are listed; and those of others cannot be marked as used."""
+    bench.first()
+    for entry in entries(bench):
+        command, _, _ = entry.stem.partition("-")
+        entry.with_name(f"{command}-gone.json").symlink_to("nowhere")
+
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert remade(bench).reused == 2
+    assert bench.counts == ["link"]
+
+
+def test_threads_put_equal_objects_into_the_store(bench, monkeypatch):
+    """Of two builds that differ in their linking alone, at the same time."""
+    both, link_or_copy = threading.Barrier(2, timeout=30), cache.link_or_copy
+
+    def link_together(source: Path, target: Path) -> None:
+        link_or_copy(source, target)
+        if target.suffix == ".partial" and "objects" in target.parts:
+            both.wait()
+
+    monkeypatch.setattr(cache, "link_or_copy", link_together)
+    monkeypatch.setenv("MAX_JOBS", "4")
+    source = bench.write("two/two.cpp", "two\n")
+    specs = [jit.Spec("_C", (str(source),), ldflags=flags) for flags in ((), ("-lm",))]
+    assert [info.compiled for info in engine.build_all(specs)] == [1, 1]
+    assert len(entries(bench)) == 1
+
+
 def test_a_forced_build_compiles_everything(bench):
     bench.first()
     assert engine.build(bench.spec(), force=True).compiled == 2
@@ -130,13 +164,18 @@ def test_a_killed_builders_leftovers_do_no_harm(bench):
 
 
 def test_counts_of_coverage_land_beside_the_notes(real):
-    """In the folder where it was compiled, which the next build of the request uses, too."""
+    """In the folder where it was compiled, which the next build of the request uses, too; a request
+    with another folder takes no such object from the store.
+    """
     source = real.write("source.cpp", PLAIN.replace("VALUE", "1"))
     flags = ("--coverage",)
     spec = jit.Spec("value", (str(source),), cflags=flags, ldflags=flags, python_module=False)
-    info = engine.build(spec)
-    (notes,) = real.builds.rglob("*.gcno")
-    assert str(notes.with_suffix(".gcda")).encode() in info.library.read_bytes()
+    seen = set()
+    for each in (spec, spec._replace(ldflags=(*flags, "-lm"))):
+        content = engine.build(each).library.read_bytes()
+        (notes,) = {*real.builds.rglob("*.gcno")} - seen
+        assert str(notes.with_suffix(".gcda")).encode() in content
+        seen.add(notes)
 
 
 def test_depfiles_are_read_as_compilers_write_them():

@@ -155,6 +155,24 @@ def test_a_file_system_without_locks_is_told(bench, monkeypatch):
     assert bench.counts == []
 
 
+def test_a_lock_that_was_removed_is_none(bench, monkeypatch):
+    """Between its opening and its locking: who comes later would lock another file."""
+    cache.make_builds_directory()
+    flock = fcntl.flock
+
+    def remove_and_lock(descriptor, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        lock.file_of("abc").unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_and_lock)
+    assert lock.take("abc") is None
+    descriptor = lock.take("abc")
+    assert descriptor is not None
+    assert lock.take("abc") is None
+    lock.release(descriptor)
+
+
 def test_equal_names_with_other_texts_build_side_by_side(bench, tmp_path):
     gate = tmp_path / "gate"
     texts = [f"PyInit__C {number}\n//! wait {gate}{number}\n" for number in range(2)]

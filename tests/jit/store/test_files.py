@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from engine_bench import ALL, text_of
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.loading import engine
+from lltm_jit.jit.request import flags
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import files
 from lltm_jit.jit.store.files import STALE, Inputs, Stamps
@@ -62,13 +64,28 @@ def test_the_other_objects_are_reused(bench):
 def test_a_header_outside_the_sources_is_watched(bench):
     outside = write(bench.directory / "outside" / "theirs.h", "theirs\n")
     bench.write("one/one.cpp", '#include "theirs.h"\none\n')
-    flags = {"cflags": (f"-I{Path(outside).parent}",)}
-    bench.first(**flags)
+    given = {"cflags": (f"-I{Path(outside).parent}",)}
+    bench.first(**given)
     write(Path(outside), "edited\n")
-    build = bench.load(**flags)
+    build = bench.load(**given)
     assert text_of(build).startswith("edited")
     assert Path(outside) in build.files
     assert bench.counts == ["compile one.cpp", "link"]
+
+
+def test_a_project_where_libraries_lie_has_headers_of_its_own(bench, monkeypatch):
+    """As in /usr/src/app: those in the folders that it names, in front of which one may come."""
+    monkeypatch.setattr(flags, "library_folders", lambda: (f"{bench.directory}/",))
+    include = bench.directory / "project" / "include"
+    header = write(include / "mine.h", "mine\n")
+    bench.write("one/one.cpp", '#include "mine.h"\none\n')
+    given = {"cflags": (f"-I{include.parent}/first", f"-I{include}")}
+    bench.first(**given)
+    assert str(include) in engine.folders(bench.spec(**given))
+    for path, text in ((header, "edited\n"), (include.parent / "first" / "mine.h", "in front\n")):
+        write(Path(path), text)
+        assert text_of(bench.load(**given)).startswith(text)
+        assert bench.counts == ["compile one.cpp", "link"]
 
 
 def test_another_checkout_of_our_own_shares_a_build(bench):
@@ -137,6 +154,51 @@ def test_stamps_stand_for_contents_where_they_may(tmp_path, monkeypatch, settled
     unknown.save()
     assert Stamps(folder).digests([path]) == {path: "read"}
     assert Stamps(folder).digests([f"{path}.gone", "a\0b"])["a\0b"] == STALE
+
+
+@pytest.mark.parametrize("kept", ["size", "size and time"])
+def test_an_edited_file_has_another_stamp(tmp_path, settled, kept):
+    """Whatever is put back: the system alone writes the time of a change."""
+    path = write(tmp_path / "theirs.h", "one")
+    stamps = Stamps(tmp_path)
+    before, times = stamps.digests([path]), os.stat(path)
+    time.sleep(0.02)  # a file system's clock may tick only every few milliseconds
+    write(Path(path), "two")
+    if kept == "size and time":
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert stamps.digests([path]) != before
+
+
+def test_a_file_that_may_still_change_is_read_again(tmp_path, monkeypatch):
+    path = write(tmp_path / "theirs.h", "one")
+    for name in ("_TICK_NS", "_COARSE_TICK_NS"):
+        monkeypatch.setattr(files, name, 10**18)
+    stamps = Stamps(tmp_path)
+    stamps.digests([path])
+    monkeypatch.setattr(files, "digest", lambda path: "read")
+    assert stamps.digests([path]) == {path: "read"}
+
+
+def test_hosts_of_one_boot_are_told_apart(monkeypatch):
+    """Containers of one machine have its boot, and other files."""
+    boot = files._boot.__wrapped__
+    here = boot()
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="another"))
+    assert boot() not in (here, "")
+
+
+def test_stamps_of_hosts_that_are_gone_do_not_pile_up(tmp_path, monkeypatch, settled):
+    """As of containers that share a cache, each of which is a host of its own."""
+    path = write(tmp_path / "theirs.h", "one")
+    for number in range(20):
+        monkeypatch.setattr(files, "_boot", lambda number=number: f"{number}")
+        stamps = Stamps(tmp_path)
+        stamps.digests([path])
+        stamps.save()
+        os.utime(tmp_path / f"stamps-{number}.json", (number, number))
+    left = {file.name for file in tmp_path.glob("stamps-*")}
+    assert len(left) < 10
+    assert {"stamps-19.json", "stamps-18.json"} <= left
 
 
 def test_a_file_system_that_cannot_be_written_is_noticed(tmp_path, monkeypatch, settled):

@@ -181,6 +181,17 @@ def test_a_folder_or_a_link_on_the_way_that_is_anothers(tmp_path, name):
     assert told == f"{tmp_path / name} belongs to user 1234, but you are user 0"
 
 
+def test_a_folder_like_tmp_may_lead_to_a_place_but_not_be_one(tmp_path):
+    """Others cannot replace what is in it, but may put more files there."""
+    (tmp_path / "tmp" / "own").mkdir(parents=True)
+    (tmp_path / "tmp").chmod(0o1777)
+    for name in ("one.so", "own/one.so"):
+        (tmp_path / "tmp" / name).touch()
+    said = private.why_not_private(tmp_path / "tmp" / "one.so")
+    assert said.startswith(f"other users may write to {tmp_path}/tmp ")
+    assert private.why_not_private(tmp_path / "tmp" / "own" / "one.so") == ""
+
+
 def test_a_group_that_is_this_users_alone_is_no_other(bench, tmp_path, monkeypatch):
     (tmp_path / "way").mkdir(mode=0o700)
     (tmp_path / "way").chmod(0o775)

@@ -55,6 +55,20 @@ def test_what_was_not_used_for_longest_goes_first(bench, old_builds):
     assert left(bench) == {old_builds[0]}  # used within an hour
 
 
+@pytest.mark.parametrize("place", ["objects/ab/x.o", "work/ab/x.o", "pch/ab/x.gch", "ab" * 14])
+def test_all_that_lies_in_the_cache_counts(bench, place):
+    path = bench.builds / place
+    if "/" not in place:
+        path /= "_C.so"
+    cache.make_builds_directory()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(range(256)) * 4096)
+    (entry,) = retention.entries()
+    assert entry.size >= 2**20
+    assert retention.prune(0, spare=0) == [(entry, "")]
+    assert not path.exists()
+
+
 def test_a_build_prunes_the_cache_to_its_limit(bench, old_builds, monkeypatch):
     monkeypatch.setattr(retention, "limit", lambda: 0)
     bench.write("two/two.cpp", "e")

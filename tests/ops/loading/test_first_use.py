@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -96,18 +96,9 @@ def test_a_first_call_waits(unloaded, call, expected):
 
 
 def test_eight_threads_call_at_once(unloaded):
-    results = []
-
-    def call():
-        results.append(lltm_jit.my_op(X, Y))
-
-    threads = [threading.Thread(target=call) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: lltm_jit.my_op(X, Y), range(8)))
     assert all(torch.equal(result, EXPECTED) for result in results)
-    assert len(results) == 8
 
 
 def test_a_forked_child(unloaded):
@@ -117,13 +108,20 @@ def test_a_forked_child(unloaded):
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def raises(error):
+    def call(*_, **__):
+        raise error
+
+    return call
+
+
 def test_a_failed_build_is_raised_once_and_then_tried_again(unloaded, monkeypatch):
     request = Request(native.spec("basic"))
     request.work.mkdir(parents=True, exist_ok=True)
     with monkeypatch.context() as unbuilt:
         unbuilt.setattr(engine, "_find", lambda *_: None)
         unbuilt.setattr(engine, "_find_loaded", lambda *_: None)
-        unbuilt.setattr(builder, "build", lambda *_, **__: fail("error: a second build"))
+        unbuilt.setattr(builder, "build", raises(BuildError("error: a second build")))
         lock.record_failure(request.place, BuildError("error: of the child"), [])
         for call, said in ((lltm_jit.my_op, "of the child"), (ops.my_op, "a second build")):
             with pytest.raises(BuildError, match=f"error: {said}"):
@@ -131,16 +129,9 @@ def test_a_failed_build_is_raised_once_and_then_tried_again(unloaded, monkeypatc
     assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
 
 
-def fail(text):
-    raise BuildError(text)
-
-
 def test_a_first_call_that_was_interrupted(unloaded, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as once:
-        once.setattr(engine, "_find_loaded", interrupt)
+        once.setattr(engine, "_find_loaded", raises(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lltm_jit.my_op(X, Y)
     assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
@@ -154,24 +145,30 @@ def test_the_import_waits_where_a_setting_says_so(unloaded, monkeypatch):
     assert "basic" in native._current
 
 
-NOT_AT_IMPORT = """
-import sys
-started = []
+PROGRAM = """
+import os, sys
+started, loaded = [], []
 sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None)
-import lltm_jit.jit, lltm_jit.ops.stylegan
+import torch, lltm_jit
+if "LLTM_JIT_AT_IMPORT" in os.environ:
+    import lltm_jit.jit, lltm_jit.ops.stylegan
 from lltm_jit import native
-assert (started, native.builds()) == ([], {})
+from lltm_jit.jit.loading import engine
+before = sorted(native.builds())
+load = engine.load
+engine.load = lambda spec, **named: loaded.append(spec.name) or load(spec, **named)
 if len(sys.argv) > 1:
-    import torch
-    assert torch.ops.lltm_jit.my_op(torch.ones(2), torch.ones(2)).tolist() == [2, 2]
-    print(*native.builds())
+    x = torch.ones(2)
+    assert torch.ops.lltm_jit.my_op(x, x).tolist() == [2, 2]
+    assert lltm_jit.sigmoid(0 * x).tolist() == [0.5, 0.5]
+print(started, before, loaded, native.wanted())
 """
 
 
-def printed(program: str, *words: str, **variables: str) -> str:
-    """What a program prints in another process."""
+def printed(*words: str, **variables: str) -> str:
+    """What the program prints in another process."""
     done = subprocess.run(
-        [sys.executable, "-c", program, *words],
+        [sys.executable, "-c", PROGRAM, *words],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
@@ -180,32 +177,15 @@ def printed(program: str, *words: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_a_setting_leaves_all_families_to_their_first_use(tmp_path):
-    native.load("basic")
-    setting = {"LLTM_JIT_AT_IMPORT": "0"}
-    assert printed(NOT_AT_IMPORT, **setting, TORCH_EXTENSIONS_DIR=str(tmp_path)) == ""
-    assert printed(NOT_AT_IMPORT, "use", **setting) == "basic\n"
-    assert not list(tmp_path.iterdir())
-
-
-OF_BASIC = """
-import torch, lltm_jit
-from lltm_jit import native
-from lltm_jit.jit.loading import engine
-x = torch.ones(2)
-loaded = []
-load = engine.load
-engine.load = lambda spec, *args, **named: loaded.append(spec.name) or load(spec, *args, **named)
-assert torch.ops.lltm_jit.my_op(x, x).tolist() == [2, 2]
-assert lltm_jit.sigmoid(0 * x).tolist() == [0.5, 0.5]
-print(loaded, native.wanted())
-"""
-
-
-def test_a_family_that_an_import_does_not_load_comes_with_its_first_call():
+def test_a_family_comes_with_its_first_call(tmp_path):
+    """And with a setting, that of an import, too, which then starts nothing and writes nothing."""
     for family in native.OWN:
         native.load(family)
-    assert printed(OF_BASIC) == "['basic'] ['basic', 'rnn']\n"
+    assert printed("use") == "[] ['rnn'] ['basic'] ['basic', 'rnn']\n"
+    setting = {"LLTM_JIT_AT_IMPORT": "0"}
+    assert printed(**setting, TORCH_EXTENSIONS_DIR=str(tmp_path)) == "[] [] [] ['rnn']\n"
+    assert printed("use", **setting) == "[] [] ['basic'] ['basic', 'rnn']\n"
+    assert not list(tmp_path.iterdir())
 
 
 FAMILY = """

@@ -3,6 +3,7 @@
 import os
 import shutil
 
+TORCH_LIB_PATH = "/lib"
 CUDA_HOME = None
 
 RULES = """ninja_required_version = 1.3
