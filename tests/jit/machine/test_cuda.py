@@ -15,8 +15,10 @@ from torch.utils import cpp_extension
 from lltm_jit import jit, native
 from lltm_jit.cli import doctor
 from lltm_jit.jit.compile import builder
+from lltm_jit.jit.loading import engine
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.request.request import Request
+from lltm_jit.jit.store import cache
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
 
@@ -50,6 +52,13 @@ def test_without_nvcc(cuda, monkeypatch, capfd):
         cuda.load()
     cuda.first(ours=True, around=str(cuda.directory))
     assert f"without CUDA, {problem}" in capfd.readouterr().err
+
+
+def test_a_library_in_a_wheel_needs_no_nvcc(cuda, toolkit, monkeypatch):
+    place = cuda.directory / cache.WHEEL_FOLDER
+    engine.package(cuda.spec(), place)
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
+    assert jit.inspect(cuda.spec()).directory == place
 
 
 def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
