@@ -55,20 +55,6 @@ def test_a_compiler_that_does_not_answer_is_asked_again(bench):
     assert second.recall(["sh"], lambda _: pytest.fail("it was asked again"))["version"] == "1"
 
 
-@pytest.mark.parametrize("name", ["CXX", "CC", "NVCC_CCBIN", "PYTORCH_NVCC", "a folder"])
-def test_a_compiler_that_is_a_script_is_known_by_its_content(bench, monkeypatch, name):
-    script, keys = bench.directory / "gcc", []
-    if name == "a folder":
-        monkeypatch.setenv("NVCC_CCBIN", str(bench.directory))
-    else:
-        monkeypatch.setenv(name, f"{script} {bench.environment['CXX']}")
-    for comment in ("one", "two", "one"):
-        script.write_text(f'#!/bin/sh\n# {comment}\nexec "$@"\n')
-        script.chmod(0o755)
-        keys.append(bench.load().info.key)
-    assert keys[0] == keys[2] != keys[1]
-
-
 @pytest.mark.parametrize("command", ["{ccache} {cxx}", "env A=1 {cxx}", "{cxx} -DA"])
 def test_a_compiler_in_several_words(bench, monkeypatch, command):
     ccache = bench.directory / "ccache"
