@@ -135,8 +135,9 @@ def _tools() -> ModuleType:
 
 
 def _named() -> list[str]:
-    """The words of the variables that name nvcc, or its host compiler."""
-    return " ".join(os.environ.get(name, "") for name in _NAMING).split()
+    """The words of the variables that name nvcc, or its host compiler or the folder of that."""
+    words = " ".join(os.environ.get(name, "") for name in _NAMING).split()
+    return [*words, *(os.path.join(word, name) for word in words for name in ("gcc", "g++"))]
 
 
 def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:

@@ -9,17 +9,20 @@ import pytest
 from lltm_jit.jit.request.request import Request
 
 
-@pytest.mark.parametrize("name", ["CXX", "CC", "NVCC_CCBIN", "PYTORCH_NVCC", "nvcc"])
+@pytest.mark.parametrize("name", ["CXX", "CC", "NVCC_CCBIN", "PYTORCH_NVCC", "nvcc", "a folder"])
 def test_an_edited_script_gives_another_key(cuda, monkeypatch, name):
     """Also one that a variable names for nvcc, or its host compiler; torch hands on CC."""
     toolkit = cuda.write_nvcc()
     monkeypatch.setenv("CUDA_HOME", str(toolkit))
     script = toolkit / "bin" / "nvcc"
     if name != "nvcc":
-        script = cuda.directory / "script"
+        script = cuda.directory / "gcc"
         script.write_text(f'#!/bin/sh\nexec {os.environ["CXX"]} "$@"\n')
         script.chmod(0o755)
-        monkeypatch.setenv(name, str(script))
+        if name == "a folder":  # in which nvcc looks for its host compiler
+            monkeypatch.setenv("NVCC_CCBIN", str(script.parent))
+        else:
+            monkeypatch.setenv(name, str(script))
     keys = [Request(cuda.spec()).key]
     script.write_text(f"{script.read_text()}# edited\n")
     keys.append(Request(cuda.spec()).key)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 
 import ninja
 import pytest
@@ -16,7 +15,6 @@ from lltm_jit import jit
 from lltm_jit.jit.machine import toolchain, tools
 from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.store import files
-from lltm_jit.jit.user import settings
 
 
 def test_compilers_are_asked_once(bench, monkeypatch):
@@ -55,17 +53,6 @@ def test_a_compiler_that_does_not_answer_is_asked_again(bench):
     second = toolchain.Memo(path)
     assert second.recall(["c++"], lambda _: {**answer})["version"] == "1"
     assert second.recall(["sh"], lambda _: pytest.fail("it was asked again"))["version"] == "1"
-
-
-@pytest.mark.parametrize("name", ["CXX", "CC", "NVCC_CCBIN", "PYTORCH_NVCC"])
-def test_a_compiler_that_is_a_script_is_known_by_its_content(bench, monkeypatch, name):
-    script, keys = bench.directory / "script", []
-    monkeypatch.setenv(name, f"{script} {bench.environment['CXX']}")
-    for comment in ("one", "two", "one"):
-        script.write_text(f'#!/bin/sh\n# {comment}\nexec "$@"\n')
-        script.chmod(0o755)
-        keys.append(bench.load().info.key)
-    assert keys[0] == keys[2] != keys[1]
 
 
 @pytest.mark.parametrize("command", ["{ccache} {cxx}", "env A=1 {cxx}", "{cxx} -DA"])
@@ -180,19 +167,6 @@ def test_ninja_is_taken_from_its_wheel_else_from_path(bench, monkeypatch, tmp_pa
     other = tmp_path / "ninja"
     other.touch(mode=0o755)
     assert find_ninja() == other
-
-
-def test_knobs(monkeypatch):
-    monkeypatch.setenv("LLTM_JIT_QUIET", "perhaps")
-    with pytest.raises(jit.ToolchainError, match="LLTM_JIT_QUIET to be 1 or 0, but got 'perhaps'"):
-        settings.flag("LLTM_JIT_QUIET")
-    for value, expected in (("1", True), ("2", True), ("yes", True), ("0", False), ("", False)):
-        monkeypatch.setenv("LLTM_JIT_QUIET", value)
-        assert settings.flag("LLTM_JIT_QUIET") is expected
-    assert all(
-        setting.help and Path(setting.name).name == name
-        for name, setting in settings.SETTINGS.items()
-    )
 
 
 def test_a_setting_that_is_not_utf_8_is_logged_and_used(bench):

@@ -70,9 +70,8 @@ def test_what_was_built_with_cuda(cuda, stage, monkeypatch, capability):
     assert found == (None if capability == (7, 5) else first)
 
 
-def test_the_compilers_headers_need_not_be_there(bench, stage):
-    header = bench.directory / "system" / "theirs.h"
-    header.parent.mkdir()
+def test_the_compilers_headers_need_not_be_there(bench, stage, tmp_path_factory):
+    header = tmp_path_factory.mktemp("system") / "theirs.h"
     header.write_text("theirs\n")
     bench.write("one/one.cpp", '#include "theirs.h"\none\n')
     given = {"extra_cflags": [f"-I{header.parent}"]}

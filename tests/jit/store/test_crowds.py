@@ -11,6 +11,7 @@ import shutil
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -187,45 +188,18 @@ def test_equal_names_with_other_texts_build_side_by_side(bench, tmp_path):
     assert bench.counts == ["compile main.cpp", "compile main.cpp", "link", "link"]
 
 
-def test_threads_build_once(bench):
-    builds = []
-    threads = [threading.Thread(target=lambda: builds.append(bench.load())) for _ in range(CROWD)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert bench.counts == ALL
-    assert len({id(build.module) for build in builds}) == 1
-    assert len(builds) == CROWD
-
-
-def test_threads_on_a_broken_source_build_once(bench, tmp_path, monkeypatch):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n//! error no such thing\n")
-    messages, asked = [], []
-    thread_lock = importing.thread_lock
-
-    def ask(key):
-        asked.append(key)
-        return thread_lock(key)
-
-    monkeypatch.setattr(importing, "thread_lock", ask)
-
-    def load():
-        with pytest.raises(jit.BuildError) as caught:
-            bench.load()
-        messages.append(str(caught.value))
-
-    threads = [threading.Thread(target=load) for _ in range(CROWD)]
-    for thread in threads:
-        thread.start()
-    wait_for(lambda: len(asked) == CROWD)
-    Path(f"{gate}.go").touch()
-    for thread in threads:
-        thread.join()
+@pytest.mark.parametrize("error", ["", "//! error no such thing\n"])
+def test_threads_build_once(bench, tmp_path, monkeypatch, error):
+    gate, asked, thread_lock = tmp_path / "gate", [], importing.thread_lock
+    bench.write("one/one.cpp", f"//! wait {gate}\n{error}one\n")
+    monkeypatch.setattr(importing, "thread_lock", lambda key: asked.append(key) or thread_lock(key))
+    with ThreadPoolExecutor(CROWD) as pool:
+        loads = [pool.submit(bench.load) for _ in range(CROWD)]
+        wait_for(lambda: len(asked) == CROWD)
+        Path(f"{gate}.go").touch()
     assert bench.counts.count("compile one.cpp") == 1
-    assert len(messages) == CROWD
-    assert len(set(messages)) == 1
+    assert {type(load.exception()) for load in loads} == {jit.BuildError if error else type(None)}
+    assert len({str(load.exception()) if error else load.result().module for load in loads}) == 1
 
 
 def test_ranks_build_once_and_only_the_first_speaks(bench, tmp_path):

@@ -221,7 +221,7 @@ def test_a_list_of_users_is_no_group_of_ones_own(tmp_path, monkeypatch):
 def test_the_user_who_stands_for_all_others_is_not_trusted(monkeypatch):
     """In a user namespace, `/` and this code may belong to nobody, as any other user's files do."""
     overflow = int(Path("/proc/sys/kernel/overflowuid").read_text())
-    monkeypatch.setattr(os, "stat", lambda path: SimpleNamespace(st_uid=overflow))
-    private._trusted.cache_clear()
-    assert overflow not in private._trusted() - {os.geteuid()}
-    private._trusted.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", lambda path: SimpleNamespace(st_uid=overflow))
+        trusted = private._trusted.__wrapped__()
+    assert overflow not in trusted - {os.geteuid()}
