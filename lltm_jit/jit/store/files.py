@@ -61,7 +61,8 @@ def text(path: str) -> Content:
         read = b"".join(iter(partial(os.read, file, stamp[1] + 1), b""))
     finally:
         os.close(file)
-    found = Content(hashlib.sha256(read).hexdigest(), *_includes(os.fsdecode(read)), stamp)
+    includes = ((), ()) if b"\0" in read else _includes(os.fsdecode(read))  # a library has none
+    found = Content(hashlib.sha256(read).hexdigest(), *includes, stamp)
     if settled:
         _known[path] = found
     return found

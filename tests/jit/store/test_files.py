@@ -236,6 +236,14 @@ def test_texts_that_are_included(tmp_path):
     assert {*files.closure([source, "gone.cpp"], [str(tmp_path)])} == {source, near, far}
 
 
+def test_a_library_among_the_sources_is_not_searched_as_a_text(tmp_path, monkeypatch):
+    """It may have a gigabyte, which each process would decode."""
+    library = tmp_path / "libtheirs.a"
+    library.write_bytes(b'\x7fELF\0\n#include "one.h"\n')
+    monkeypatch.setattr(os, "fsdecode", lambda content: pytest.fail("it was decoded"))
+    assert files.text_digest(str(library)) == files.digest(library)
+
+
 def test_our_specs_survive_json(bench):
     spec = bench.spec(constants=(("A", "1"),), texts=(("a.cpp", "x"),))
     (bench.directory / "x.json").touch()
