@@ -86,6 +86,17 @@ def test_what_is_being_compiled_stays(bench, old_builds):
     assert not work.path.exists()
 
 
+def test_objects_that_a_build_takes_are_in_use(bench):
+    bench.load()
+    objects = [*(bench.builds / "objects").glob("*/*")]
+    for path in objects:
+        age(path, 30)
+    assert engine.build(bench.spec(ldflags=("-lm",))).reused == 2
+    retention.prune(0)
+    assert len(objects) == 4
+    assert all(path.exists() for path in objects)
+
+
 def test_a_program_keeps_what_it_has_loaded(bench):
     build = bench.load()
     retention.prune(0, spare=0)
