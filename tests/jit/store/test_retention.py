@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -95,6 +96,15 @@ def test_objects_that_a_build_takes_are_in_use(bench):
     retention.prune(0)
     assert len(objects) == 4
     assert all(path.exists() for path in objects)
+
+
+@pytest.mark.parametrize("text", [{}, {"TEXT": "PyInit__C\n"}])
+def test_a_build_is_used_where_only_it_was_kept(bench, text):
+    """Also one of given texts, whose files are in a folder of the cache."""
+    bench.run(**text)
+    for name in ("work", "objects"):
+        shutil.rmtree(bench.builds / name)
+    assert bench.run(**text)["cached"]
 
 
 def test_a_program_keeps_what_it_has_loaded(bench):
