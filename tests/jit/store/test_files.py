@@ -54,6 +54,23 @@ def test_changes_of_files_and_of_names(tmp_path):
     assert sorted(changes()) == [outside, "mine.h"]
 
 
+@pytest.mark.parametrize("there", ["", "a/x.h", "a/b/x.h"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_name_inside_folders_that_may_be_there(tmp_path, there, beside):
+    """Also where one of them is searched itself."""
+    if there:
+        write(tmp_path / there)
+    folders = [str(tmp_path), *([str(tmp_path / "a")] if beside else [])]
+    names, have = files.looked_up(folders, [], ["a/b/c.h"])
+    inputs = Inputs({}, have, names)
+    write(tmp_path / "a" / "b" / "unrelated.h")
+    write(tmp_path / "a" / "unrelated.h")
+    names_only = inputs.changes("/", Stamps(tmp_path))
+    assert len(names_only) <= (there != "a/b/x.h")  # a folder on the way may count
+    write(tmp_path / "a" / "b" / "c.h")
+    assert inputs.changes("/", Stamps(tmp_path))
+
+
 def test_the_other_objects_are_reused(bench):
     bench.first()
     build = bench.edited("one/core/shared.h", "a header that comes first\n", "one.cpp")

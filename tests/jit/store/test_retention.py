@@ -87,6 +87,13 @@ def test_what_is_being_compiled_stays(bench, old_builds):
     assert not work.path.exists()
 
 
+def test_records_come_by_their_last_use(bench, old_builds):
+    assert [record.key for record in cache.records("_C")] == old_builds[::-1]
+    age(bench.builds / old_builds[0] / "ok.json", 0)
+    assert next(cache.records("_C")).key == old_builds[0]
+    assert [*cache.records("other")] == []
+
+
 def test_objects_that_a_build_takes_are_in_use(bench):
     bench.load()
     objects = [*(bench.builds / "objects").glob("*/*")]
