@@ -292,8 +292,8 @@ def looked_up(
         for first in each
         for rest in each[first]
     }
-    parts = first_parts(names)
-    return sorted(names), {folder: sorted(names_in(folder, parts)) for folder in found}
+    listed = first_parts(names)
+    return sorted(names), {folder: sorted(names_in(folder, listed)) for folder in found}
 
 
 def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
