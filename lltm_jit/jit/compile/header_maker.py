@@ -6,6 +6,7 @@ program that asked has ended.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -77,7 +78,7 @@ def make(request: dict, record: str) -> None:
             os.remove(path)  # or a source could include it
     told = {
         "failed": done.stdout.decode(errors="replace")[-4000:] if done.returncode else "",
-        "files": {path: identity(path) for path in read if path != stub},
+        "files": {path: digest(path) for path in read if path != stub},
     }
     for path in filter(os.path.exists, (directory, folder)):
         os.chmod(path, request["mode"])
@@ -88,13 +89,13 @@ def make(request: dict, record: str) -> None:
     os.rename(f"{record}.partial", record)
 
 
-def identity(path: str) -> list:
-    """What identifies a file without reading it; it changes with an edit and with a replacement."""
+def digest(path: str) -> str:
+    """The digest of a file's content, as ``files.digest`` has it."""
     try:
-        status = os.stat(path)
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
     except OSError:
-        return []
-    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+        return ""
 
 
 if __name__ == "__main__":

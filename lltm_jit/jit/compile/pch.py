@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ..request.request import Request
 from ..request.spec import CUDA_SUFFIXES
 from ..store import cache, lock, private
-from ..store.files import digest_of
+from ..store.files import Stamps, digest_of
 from ..store.retention import HEADER_RECORD
 from ..user import cancel, settings
 from ..user.progress import Reporter
@@ -166,9 +166,11 @@ def find(header: Header) -> dict[str, Any] | None:
         outdated = cache.last_use(header.directory, HEADER_RECORD) < time.time() - _TRIED_AGAIN
     else:
         mine = (header.directory / name for name in (HEADER_RECORD, "torch/extension.h.gch"))
-        outdated = any(map(private.why_not_private, mine)) or any(
-            header_maker.identity(path) != known for path, known in record["files"].items()
-        )
+        outdated = any(map(private.why_not_private, mine))
+        if not outdated:
+            stamps = Stamps(header.directory)
+            outdated = stamps.digests(record["files"]) != record["files"]
+            stamps.save()
     if outdated:
         with suppress(OSError):
             (header.directory / HEADER_RECORD).unlink()

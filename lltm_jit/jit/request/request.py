@@ -88,9 +88,7 @@ class Request:
         same time. Equal builds of our own sources in several checkouts have one, and wait.
         """
         told = {name: value for name, value in self.content.items() if name != "files"}
-        texts = [text for _, text in self.spec.texts]
-        paths = [] if self.spec.ours else [self.sources, self.include_paths]
-        return digest_of([told, paths, texts])
+        return digest_of([told, [text for _, text in self.spec.texts]])
 
     @cached_property
     def work(self) -> Path:

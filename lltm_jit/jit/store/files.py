@@ -61,7 +61,8 @@ def text(path: str) -> Content:
         read = b"".join(iter(partial(os.read, file, stamp[1] + 1), b""))
     finally:
         os.close(file)
-    found = Content(hashlib.sha256(read).hexdigest(), *_includes(os.fsdecode(read)), stamp)
+    includes = ((), ()) if b"\0" in read else _includes(os.fsdecode(read))  # a library has none
+    found = Content(hashlib.sha256(read).hexdigest(), *includes, stamp)
     if settled:
         _known[path] = found
     return found
@@ -272,12 +273,10 @@ def looked_up(
     for tail in tails:
         first, _, rest = tail.partition("/")
         ends.setdefault(first, set()).add(rest)
-    found = set()
+    found, named = set(), [ends]
     waiting = [(folder, ends) for folder in folders]
     while waiting:
         folder, here = waiting.pop()
-        if folder in found:
-            continue
         found.add(folder)
         for name in names_in(folder, here):
             inside: dict[str, set[str]] = {}
@@ -286,10 +285,15 @@ def looked_up(
                 inside.setdefault(first, set()).add(more)
             if inside and os.path.isdir(f"{folder}/{name}"):
                 waiting.append((f"{folder}/{name}", inside))
+                named.append(inside)
     names = {
-        f"{first}/{rest.partition('/')[0]}".rstrip("/") for first in ends for rest in ends[first]
+        f"{first}/{rest.partition('/')[0]}".rstrip("/")
+        for each in named
+        for first in each
+        for rest in each[first]
     }
-    return sorted(names), {folder: sorted(names_in(folder, ends)) for folder in found}
+    listed = first_parts(names)
+    return sorted(names), {folder: sorted(names_in(folder, listed)) for folder in found}
 
 
 def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:

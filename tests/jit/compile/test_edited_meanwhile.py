@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_bench import finish, wait_for
+from engine_bench import finish, text_of, wait_for
 
 INCLUDE = '#include "core/shared.h"\n'
 AGAIN = "a source changed during the build"
@@ -60,6 +62,21 @@ def test_a_link_that_leads_to_another_file_of_before(bench, built):
 def test_the_same_text_written_again_is_no_change(bench, built, name):
     text = (bench.sources / name).read_text()
     assert AGAIN not in built(lambda: bench.write(name, text))["said"]
+
+
+def test_a_file_system_whose_clock_lags(bench, monkeypatch):
+    """What comes in front of a header that was read seems to be older than the build."""
+    gate, now = bench.directory / "gate", time.time_ns
+    bench.write("one/one.cpp", f"{INCLUDE}//! wait {gate}\n")
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 3600 * 10**9)
+    builds: list = []
+    loading = threading.Thread(target=lambda: builds.append(bench.load()))
+    loading.start()
+    wait_for(gate.exists)
+    bench.write("one/core/shared.h", "in front\n")
+    Path(f"{gate}.go").touch()
+    loading.join()
+    assert text_of(*builds).startswith("in front")
 
 
 def test_a_source_that_is_gone(bench, built):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -179,6 +180,18 @@ def test_gcc_takes_it_where_it_changes_nothing(value, real):
     own = {"include_paths": (str(real.sources / "own"),)}
     real.write("own/torch/other.h", "#define VALUE 3\n")  # found first
     assert value(INCLUDE, **own) == (3, False)
+
+
+def test_hosts_that_share_a_cache_have_one_header(value, real):
+    """Each has torch's files under inodes and times of its own."""
+    assert value(INCLUDE) == (1, True)
+    (header,) = real.builds.glob("pch/*/torch/extension.h.gch")
+    made = header.stat().st_mtime_ns
+    theirs = real.directory / "include" / "torch" / "other.h"
+    shutil.copy(theirs, theirs.with_name("copy"))
+    os.replace(theirs.with_name("copy"), theirs)
+    assert value(f"{INCLUDE}// another source\n") == (1, True)
+    assert header.stat().st_mtime_ns == made
 
 
 STARTS = {

@@ -30,7 +30,18 @@ NEXT = "#include_next <value.h>\n"
 ASKS_FILE = '#define FILE "value.h"\n' + ASKS.replace('("value.h")', "(FILE)")
 ASKS_HAS = "#define HAS(file) __has_include(file)\n" + ASKS.replace("__has_include", "HAS")
 ASKS_DOWN = ASKS.replace("value.h", "lib/value.h")
+STANDARD = "#include <cstddef>\n#ifndef VALUE\n#define VALUE 1\n#endif\n"
 WAYS = {
+    "in place of the compiler's": comes(STANDARD + PLAIN, "far/cstddef", "far", quick=True),
+    "in place of the compiler's in a folder that is there": comes(
+        STANDARD.replace("cstddef", "bits/stl_pair.h") + PLAIN,
+        "far/bits/stl_pair.h",
+        "far",
+        far_bits_x="",
+    ),
+    "for __has_include in a folder that is there": comes(
+        ASKS_DOWN + PLAIN, "far/lib/value.h", "far", far_lib_another=""
+    ),
     "in an earlier directory": comes(SOURCE, FAR, "far", "near", near_value=NEAR, quick=True),
     "in a new directory": comes(SOURCE, "new/value.h", "new", "near", near_value=NEAR, quick=True),
     "beside the source": comes(SOURCE, "value.h", "near", near_value=NEAR),

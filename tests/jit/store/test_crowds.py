@@ -86,6 +86,8 @@ def test_the_file_of_a_lock_names_its_holder(bench):
         told = json.loads(lock.file_of("name").read_text())
     assert (told["pid"], told["host"]) == (os.getpid(), platform.node())
     assert lock.file_of("name").read_text() == ""
+    lock.file_of("name").write_text(json.dumps({"pid": 7, "host": "elsewhere", "since": 0}))
+    assert lock._holder("name").startswith("process 7 on elsewhere, which has been building since ")
 
 
 def test_a_lock_is_free_when_its_holder_was_killed(bench, tmp_path):

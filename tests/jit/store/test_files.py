@@ -54,6 +54,23 @@ def test_changes_of_files_and_of_names(tmp_path):
     assert sorted(changes()) == [outside, "mine.h"]
 
 
+@pytest.mark.parametrize("there", ["", "a/x.h", "a/b/x.h"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_name_inside_folders_that_may_be_there(tmp_path, there, beside):
+    """Also where one of them is searched itself."""
+    if there:
+        write(tmp_path / there)
+    folders = [str(tmp_path), *([str(tmp_path / "a")] if beside else [])]
+    names, have = files.looked_up(folders, [], ["a/b/c.h"])
+    inputs = Inputs({}, have, names)
+    write(tmp_path / "a" / "b" / "unrelated.h")
+    write(tmp_path / "a" / "unrelated.h")
+    names_only = inputs.changes("/", Stamps(tmp_path))
+    assert len(names_only) <= (there != "a/b/x.h")  # a folder on the way may count
+    write(tmp_path / "a" / "b" / "c.h")
+    assert inputs.changes("/", Stamps(tmp_path))
+
+
 def test_the_other_objects_are_reused(bench):
     bench.first()
     build = bench.edited("one/core/shared.h", "a header that comes first\n", "one.cpp")
@@ -234,6 +251,14 @@ def test_texts_that_are_included(tmp_path):
     near, far = write(tmp_path / "a" / "one.h"), write(tmp_path / "far" / "two.h")
     write(tmp_path / "far" / "three.h")
     assert {*files.closure([source, "gone.cpp"], [str(tmp_path)])} == {source, near, far}
+
+
+def test_a_library_among_the_sources_is_not_searched_as_a_text(tmp_path, monkeypatch):
+    """It may have a gigabyte, which each process would decode."""
+    library = tmp_path / "libtheirs.a"
+    library.write_bytes(b'\x7fELF\0\n#include "one.h"\n')
+    monkeypatch.setattr(os, "fsdecode", lambda content: pytest.fail("it was decoded"))
+    assert files.text_digest(str(library)) == files.digest(library)
 
 
 def test_our_specs_survive_json(bench):

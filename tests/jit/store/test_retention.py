@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -84,6 +85,33 @@ def test_what_is_being_compiled_stays(bench, old_builds):
     assert work.path.exists()
     assert retention.remove(work) == ""
     assert not work.path.exists()
+
+
+def test_records_come_by_their_last_use(bench, old_builds):
+    assert [record.key for record in cache.records("_C")] == old_builds[::-1]
+    age(bench.builds / old_builds[0] / "ok.json", 0)
+    assert next(cache.records("_C")).key == old_builds[0]
+    assert [*cache.records("other")] == []
+
+
+def test_objects_that_a_build_takes_are_in_use(bench):
+    bench.load()
+    objects = [*(bench.builds / "objects").glob("*/*")]
+    for path in objects:
+        age(path, 30)
+    assert engine.build(bench.spec(ldflags=("-lm",))).reused == 2
+    retention.prune(0)
+    assert len(objects) == 4
+    assert all(path.exists() for path in objects)
+
+
+@pytest.mark.parametrize("text", [{}, {"TEXT": "PyInit__C\n"}])
+def test_a_build_is_used_where_only_it_was_kept(bench, text):
+    """Also one of given texts, whose files are in a folder of the cache."""
+    bench.run(**text)
+    for name in ("work", "objects"):
+        shutil.rmtree(bench.builds / name)
+    assert bench.run(**text)["cached"]
 
 
 def test_a_program_keeps_what_it_has_loaded(bench):
