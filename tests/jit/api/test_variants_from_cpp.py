@@ -137,6 +137,7 @@ def test_an_error_names_the_users_line_each_time(host, sums, tmp_path, call):
         place, *shown = str(caught.value).splitlines()[1:5]
         assert place.endswith("broken.cpp:2:16")
         assert shown == ["  |", "2 | int x = SIZE + zero;", "  |                ^"]
+    variants.declare(sums)
     with pytest.raises(jit.BuildError, match=r"(?s)  --> constants\.h:1.*#define ELEMENT flaot"):
         host.sums(sums.name, "flaot", 3, 0, 0, 0, 0)
 
