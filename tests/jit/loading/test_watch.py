@@ -179,6 +179,7 @@ def test_files_that_are_no_sources_are_not_watched(watched):
 IN_A_BLOCK = """
 import threading
 import lltm_jit
+lltm_jit.native.load("rnn")
 with lltm_jit.watch():
     print("watching", flush=True)
     threading.Event().wait()
