@@ -126,7 +126,8 @@ def test_a_wait_or_a_build_that_was_interrupted_in_a_notebook(bench, gate, alone
 
 def test_eight_threads_wait_for_one_build(bench):
     (told,), _ = Program(bench, "threads").end()
-    assert told["used"] == 8 * [FOUND]
+    # One of them may build itself, before the child has begun.
+    assert [each["text"] for each in told["used"]] == 8 * [FOUND["text"]]
     assert bench.counts == ALL
 
 
