@@ -159,7 +159,7 @@ def folders(spec: Spec) -> list[str]:
     """The directories of the files that a build is made from, and all in a directory of sources."""
     with cache.at_root(spec.root):
         request = Request(spec)
-        last = next(cache.records(spec.name), None)
+        last = next(cache.records(request.key[: cache.NAME]), None)
         paths = map(Path, (*map(request.path_of, request.sources), *request.beside))
         found = {str(path.parent) for path in paths if not spec.texts}
         if last is not None and last.content.get("folder") == request.content.get("folder"):

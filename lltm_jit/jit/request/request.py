@@ -219,8 +219,9 @@ class Request:
         return found
 
     def _key(self) -> str:
-        name, whole = digest_of(self.content["name"]), digest_of(self.content)
-        return name[: cache.NAME] + whole[: cache.REQUEST - cache.NAME]
+        # A family may have a thousand variants: each is found without reading the others' records.
+        name = digest_of([self.content["name"], self.content.get("constants")])
+        return name[: cache.NAME] + digest_of(self.content)[: cache.REQUEST - cache.NAME]
 
     def build_key(self, inputs: files.Inputs, library: str) -> str:
         """The key of a build that was made from these files; one whose files are not all known is
@@ -283,8 +284,8 @@ def _value_change(words: str, old: Any, new: Any) -> str:
 
 def reasons(request: Request) -> list[str]:
     """Why a build is needed, compared with the last one of this name, one phrase per reason."""
-    new = request.content
-    old = next((record for record in cache.records(request.spec.name) if _alike(record, new)), None)
+    new, name = request.content, request.key[: cache.NAME]
+    old = next((record for record in cache.records(name) if _alike(record, new)), None)
     if old is None:
         return ["first use" if request.spec.variant else "first build"]
     if old.content.get("folder") != new.get("folder"):
@@ -307,8 +308,8 @@ def _alike(record: Record, new: dict[str, Any]) -> bool:
     """Whether a build can be what a new one replaces: not one for a debugger or a profiler."""
     old = record.content
     kinds = [{"-g", "-lineinfo"} & {*each["cflags"], *each["cuda_cflags"]} for each in (old, new)]
-    same = old.get("constants") == new.get("constants") and kinds[0] == kinds[1]
-    return same and bool(old["files"].keys() & new["files"].keys())
+    same = all(old.get(entry) == new.get(entry) for entry in ("name", "constants"))
+    return same and kinds[0] == kinds[1] and bool(old["files"].keys() & new["files"].keys())
 
 
 def words_of(entry: str) -> str:

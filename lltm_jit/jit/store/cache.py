@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 from ..user import settings
 from ..user.errors import CacheError
 from . import files, private
-from .files import Inputs, digest_of
+from .files import Inputs
 
 SCHEMA = 11  # of the records; a part of each key, so that versions share a root
-# How far a key tells what is built: by which name, by which request, and from which files.
+# How far a key tells what is built: by which name and constants, by which
+# request, and from which files.
 NAME, REQUEST, FILES = 4, 20, 28
 RECORD, LOG, BUILD_FILE = "ok.json", "build.log", "build.ninja"
 WHEEL_FOLDER = "prebuilt"  # of a package: the libraries that its wheel brings
@@ -222,15 +223,14 @@ def write_record(file: Path, record: Record) -> None:
     files.write_json(file, {**record._asdict(), "inputs": record.inputs._asdict()})
 
 
-def records(name: str = "") -> Iterator[Record]:
-    """The usable records of the builds of this name, or of any; the one used last first.
+def records(start: str = "") -> Iterator[Record]:
+    """The usable records of the builds whose keys have this start; the one used last first.
 
     Each is read when it is asked for: it is some tens of kilobytes, and there may be hundreds.
     """
-    for directory in directories(digest_of(name)[:NAME] if name else ""):
+    for directory in directories(start):
         with suppress(DamagedBuild):
-            record = read_record(directory)
-            if record and name in ("", record.name):
+            if record := read_record(directory):
                 yield record
 
 

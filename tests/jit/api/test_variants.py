@@ -167,6 +167,15 @@ def test_an_edit_is_seen(bench, kernel):
     assert reasons == ["kernels/core/shared.h changed", "first use"]
 
 
+def test_a_build_reads_no_record_of_another_variant(bench, kernel, monkeypatch):
+    """A family may have a thousand of them, each of tens of kilobytes."""
+    load_variant(of_size(kernel, 3), FUNCTION)
+    read = []
+    monkeypatch.setattr(cache, "read_record", lambda directory: read.append(directory))
+    load_variant(of_size(kernel, 4), FUNCTION)
+    assert read == []
+
+
 def test_what_is_said_and_what_is_written(bench, kernel, capsys):
     for size in (3, 4):
         load_variant(of_size(kernel, size), FUNCTION)
