@@ -1,5 +1,7 @@
 """The tests of operators draw the same numbers in every run, so that a failure can be repeated."""
 
+import sys
+
 import torch
 
 
@@ -7,6 +9,9 @@ def pytest_runtest_setup() -> None:
     torch.manual_seed(0)
     # Layers on a GPU follow this setting of torch; most tests are about exact products.
     torch.backends.cudnn.allow_tf32 = False
+    # It counts recompiles by code, which a test's cases share, and remembers which sizes changed.
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
 
 
 def pytest_runtest_teardown() -> None:

@@ -107,7 +107,6 @@ def test_opcheck(case, path):
 @EVERY_BACKEND
 def test_compiled(case, backend, path):
     """Between operations that torch compiles itself, forward and backward."""
-    torch._dynamo.reset()
 
     def around(*inputs: Tensor) -> list[Tensor]:
         return [r.cos() for r in case.results(*(tensor.sin() for tensor in inputs))]

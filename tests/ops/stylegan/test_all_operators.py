@@ -103,7 +103,6 @@ def test_formulas_are_exact_where_torch_takes_tf32(name, way, monkeypatch):
 @pytest.mark.parametrize("name", ["bias_act", "fused_bias_act", "upfirdn2d, 2-D", "filtered_lrelu"])
 def test_references_compile(name):
     """In one graph, with numbers and sizes that vary."""
-    torch._dynamo.reset()
 
     def reference(x: Tensor) -> Tensor:
         return OPERATORS[name](x, impl="ref")

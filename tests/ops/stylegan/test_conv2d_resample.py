@@ -89,7 +89,6 @@ def test_gradients(kernel, up, down):
 
 
 def test_compile():
-    torch._dynamo.reset()
     x, w = (t.requires_grad_() for t in arguments((3, 3), 1))
     f = setup_filter([1, 3, 3, 1])
 

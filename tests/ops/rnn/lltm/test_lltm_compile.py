@@ -29,7 +29,6 @@ ops = torch.ops.lltm_jit
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def test_compile_fullgraph(impl, device):
-    torch._dynamo.reset()
     inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
 
     def loss(*args):
@@ -44,7 +43,6 @@ def test_compile_fullgraph(impl, device):
 
 @pytest.mark.slow
 def test_compile_with_inductor():
-    torch._dynamo.reset()
     layer = lltm_jit.LLTM(5, 7)
     compiled = torch.compile(layer, fullgraph=True)
     input = torch.randn(3, 2, 5)
@@ -65,13 +63,6 @@ def test_export_keeps_the_op_whole():
     torch.testing.assert_close(program.module()(*args), cell(*args))
 
 
-@pytest.fixture
-def fresh_dynamo():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 # The last case takes clusters of blocks.
 @pytest.mark.parametrize(
     ("device", "dtype", "sizes"),
@@ -82,7 +73,6 @@ def fresh_dynamo():
     ],
 )
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-@pytest.mark.usefixtures("fresh_dynamo")
 def test_compiled_is_bitwise_eager(mode, device, dtype, sizes):
     """On a GPU the second mode replays CUDA graphs from the third call on, backward too."""
     compiled = torch.compile(lambda *args: lltm_cell(*args), fullgraph=True, mode=mode)
@@ -98,7 +88,6 @@ def test_compiled_is_bitwise_eager(mode, device, dtype, sizes):
 
 @pytest.mark.parametrize("device", DEVICES)
 @EVERY_BACKEND
-@pytest.mark.usefixtures("fresh_dynamo")
 def test_compile_once_for_every_batch_size(backend, device):
     cell = lltm_jit.LLTMCell(5, 7, device=device)
     counter = CompileCounterWithBackend(backend)
@@ -147,7 +136,6 @@ def test_exported_program_takes_any_batch_and_is_saved(device):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.usefixtures("fresh_dynamo")
 def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
     """Those of layers over sequences, too, in one package, which takes ten seconds to compile."""
 
@@ -227,7 +215,6 @@ def tutorial_calls(*inputs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.usefixtures("fresh_dynamo")
 def test_tutorial_calls_compiled(device):
     inputs = cell_inputs(dtype=torch.double, device=device, requires_grad=True)
     actual, expected = (
@@ -247,7 +234,6 @@ def test_tutorial_calls_compiled(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @EVERY_BACKEND
-@pytest.mark.usefixtures("fresh_dynamo")
 def test_autocast_leaves_the_compiled_tutorial_calls(backend, device):
     inputs = cell_inputs(dtype=torch.float, device=device)
     with torch.autocast(device, torch.bfloat16):

@@ -20,13 +20,6 @@ from lltm_jit.functional import recurrent_sequence
 ops = torch.ops.lltm_jit
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("cell", CELLS)
 def test_compiled_operator(cell, device):

@@ -23,7 +23,6 @@ def make(shape, dim, dtype, device, scale=1.5):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("act", ["lrelu", "swish"])
 def test_compile_with_dynamic_shapes(act, device):
-    torch._dynamo.reset()
     module = BiasAct(4, act=act, clamp=0.8, device=device)
     compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")
     for shape in [(3, 4, 5), (7, 4, 2)]:

@@ -112,7 +112,6 @@ class Model(torch.nn.Module):
 @pytest.mark.parametrize("device", DEVICES)
 @EVERY_BACKEND
 def test_compile_with_dynamic_shapes(backend, device):
-    torch._dynamo.reset()
     model = Model(device)
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
     for shape in ((2, 3, 8, 9), (1, 3, 11, 7), (4, 3, 6, 20)):
@@ -129,7 +128,6 @@ def test_compile_with_dynamic_shapes(backend, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_paddings_that_are_not_known_are_compiled_once(device):
-    torch._dynamo.reset()
     f = make_filter(6, device)
 
     def function(x: Tensor, padding: list[int]) -> Tensor:

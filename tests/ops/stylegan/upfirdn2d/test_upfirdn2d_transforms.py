@@ -79,7 +79,6 @@ def test_gradients_of_wide_images(taps, function, device):
 @pytest.mark.parametrize("device", DEVICES)
 @EVERY_BACKEND
 def test_compile_with_dynamic_shapes(backend, device):
-    torch._dynamo.reset()
     f = setup_filter([1, 3, 3, 1], device)
 
     def function(x):
