@@ -23,7 +23,7 @@ from ..user.errors import CacheError
 from . import files, private
 from .files import Inputs
 
-SCHEMA = 11  # of the records; a part of each key, so that versions share a root
+SCHEMA = 12  # of the records; a part of each key, so that versions share a root
 # How far a key tells what is built: by which name and constants, by which
 # request, and from which files.
 NAME, REQUEST, FILES = 4, 20, 28
@@ -45,8 +45,9 @@ class Record(NamedTuple):
 
     ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
-    ``registers`` are the blocks of operators that the library brings (``texts.py``), and
-    ``toolchain`` is what it was built with.
+    ``registers`` are the blocks of operators that the library brings (``texts.py``),
+    ``toolchain`` is what it was built with, and ``full`` are the objects that do not compile with
+    narrow headers.
     """
 
     key: str
@@ -63,6 +64,7 @@ class Record(NamedTuple):
     steps: dict[str, float]
     toolchain: dict[str, Any]
     registers: list[str]
+    full: list[str]
 
     @property
     def directory(self) -> Path:

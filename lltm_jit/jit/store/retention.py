@@ -18,14 +18,13 @@ from . import cache, lock
 
 GIGABYTE = 10**9
 _SPARED = 3600  # seconds: others may be about to load or link what was used so recently
-HEADER_RECORD = "header.json"
 
 
 class Entry(NamedTuple):
     """Something in the cache that is removed as a whole."""
 
     path: Path
-    kind: str  # "build", "work", "object" or "header"
+    kind: str  # "build", "work" or "object"
     used: float
     size: int
 
@@ -33,7 +32,7 @@ class Entry(NamedTuple):
 def entries() -> Iterator[Entry]:
     """All that the cache holds."""
     top = cache.builds_directory()
-    kinds = {"work": "work/*", "object": "objects/*/*", "header": "pch/*"}
+    kinds = {"work": "work/*", "object": "objects/*/*"}
     for kind, pattern in {"build": "", **kinds}.items():
         for path in top.glob(pattern) if pattern else cache.directories(""):
             with suppress(OSError):  # somebody else was quicker
@@ -41,9 +40,8 @@ def entries() -> Iterator[Entry]:
 
 
 def _last_use(path: Path, kind: str) -> float:
-    mark = {"build": cache.RECORD, "header": HEADER_RECORD}.get(kind, "")
     try:
-        return os.stat(path / mark).st_mtime
+        return os.stat(path / cache.RECORD if kind == "build" else path).st_mtime
     except FileNotFoundError:  # a build without a record, which somebody is about to write
         return os.stat(path).st_mtime
 
