@@ -13,27 +13,55 @@ std::vector<torch::Tensor> factories(torch::Tensor x) {
   auto options = torch::TensorOptions().dtype(torch::kFloat64).device(x.device());
   int values[] = {1, 2, 3};
   auto at_once = torch::from_blob(values, {3}, torch::kInt32).clone();
-  return {torch::zeros({2, 3}, options), torch::ones_like(x), torch::full({2}, 1.5),
-          torch::full({2}, 3, torch::dtype(torch::kLong)), torch::arange(5), torch::arange(0., 1., .25),
-          torch::linspace(0, 1, 4), torch::eye(2, torch::kHalf), torch::rand({3}), torch::randn({2}, options),
-          torch::randint(9, {4}), torch::empty_like(x).fill_(2), torch::scalar_tensor(3), at_once,
-          at::zeros_like(x, at::MemoryFormat::Contiguous), torch::empty({0}, x.options().dtype(torch::kBool)),
-          torch::empty_strided({2, 2}, {1, 2}).zero_(), torch::randperm(6)};
+  return {torch::zeros({2, 3}, options),
+          torch::ones_like(x),
+          torch::full({2}, 1.5),
+          torch::full({2}, 3, torch::dtype(torch::kLong)),
+          torch::arange(5),
+          torch::arange(0., 1., .25),
+          torch::linspace(0, 1, 4),
+          torch::eye(2, torch::kHalf),
+          torch::rand({3}),
+          torch::randn({2}, options),
+          torch::randint(9, {4}),
+          torch::empty_like(x).fill_(2),
+          torch::scalar_tensor(3),
+          at_once,
+          at::zeros_like(x, at::MemoryFormat::Contiguous),
+          torch::empty({0}, x.options().dtype(torch::kBool)),
+          torch::empty_strided({2, 2}, {1, 2}).zero_(),
+          torch::randperm(6)};
 }
 
 std::vector<torch::Tensor> indexing(torch::Tensor x) {
   auto y = x.clone();
   y.index_put_({0, Slice(None, 2)}, 7);
   y[1][0] = 9;
-  return {x.index({Slice(1, None), Ellipsis}), x.index({None, 0}), x.select(1, 0), x.index({x > 0}), y,
-          x.narrow(0, 0, 1), x.slice(1, 0, 3, 2)};
+  return {x.index({Slice(1, None), Ellipsis}),
+          x.index({None, 0}),
+          x.select(1, 0),
+          x.index({x > 0}),
+          y,
+          x.narrow(0, 0, 1),
+          x.slice(1, 0, 3, 2)};
 }
 
 std::vector<torch::Tensor> calls(torch::Tensor x) {
   auto [values, places] = torch::max(x, 1);
-  return {torch::cat({x, x}), torch::stack({x, x}, 1), at::where(x > 0, x, -x), torch::matmul(x, x.t()),
-          torch::einsum("ij,kj->ik", {x, x}), torch::softmax(x, -1), at::sum(x, {0}, true), x.mean(), values, places,
-          torch::clamp(x, -1, 1), torch::sigmoid(x) * 2 + x / 3 - 1, torch::abs(x), at::_softmax(x, 0, false)};
+  return {torch::cat({x, x}),
+          torch::stack({x, x}, 1),
+          at::where(x > 0, x, -x),
+          torch::matmul(x, x.t()),
+          torch::einsum("ij,kj->ik", {x, x}),
+          torch::softmax(x, -1),
+          at::sum(x, {0}, true),
+          x.mean(),
+          values,
+          places,
+          torch::clamp(x, -1, 1),
+          torch::sigmoid(x) * 2 + x / 3 - 1,
+          torch::abs(x),
+          at::_softmax(x, 0, false)};
 }
 
 std::vector<torch::Tensor> operators(torch::Tensor x) {
@@ -68,7 +96,8 @@ std::vector<torch::Tensor> dispatch(torch::Tensor x) {
 }
 
 struct Cube : torch::autograd::Function<Cube> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x, double scale) {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x,
+                               double scale) {
     context->save_for_backward({x});
     context->saved_data["scale"] = scale;
     return x * x * x * scale;
@@ -93,8 +122,9 @@ std::vector<torch::Tensor> derivatives(torch::Tensor x) {
 
 std::string words(torch::Tensor x) {
   std::ostringstream out;
-  out << x.sizes() << x.dtype() << x.device() << x.scalar_type() << torch::kFloat32 << x.options() << x.slice(0, 0, 1)
-      << c10::IntArrayRef({1, 2}) << TORCH_VERSION_MAJOR << at::Scalar(2.5) << x.suggest_memory_format();
+  out << x.sizes() << x.dtype() << x.device() << x.scalar_type() << torch::kFloat32 << x.options()
+      << x.slice(0, 0, 1) << c10::IntArrayRef({1, 2}) << TORCH_VERSION_MAJOR << at::Scalar(2.5)
+      << x.suggest_memory_format();
   return out.str();
 }
 
@@ -106,14 +136,18 @@ std::string guards(torch::Tensor x) {
 }
 
 std::tuple<int64_t, std::optional<torch::Tensor>, double, std::string, bool> arguments(
-    std::optional<torch::Tensor> maybe, std::vector<int64_t> sizes, torch::Device device, torch::ScalarType dtype,
-    double scalar, std::string word, at::MemoryFormat format, std::optional<double> other, at::IntArrayRef list,
-    const std::vector<torch::Tensor>& tensors, std::map<std::string, double> map) {
+    std::optional<torch::Tensor> maybe, std::vector<int64_t> sizes, torch::Device device,
+    torch::ScalarType dtype, double scalar, std::string word, at::MemoryFormat format,
+    std::optional<double> other, at::IntArrayRef list, const std::vector<torch::Tensor>& tensors,
+    std::map<std::string, double> map) {
   return {sizes.at(0) + list[0] + static_cast<int64_t>(tensors.size()), maybe, scalar + map.at("a"),
-          word + device.str() + c10::toString(dtype), format == at::MemoryFormat::Contiguous && !other};
+          word + device.str() + c10::toString(dtype),
+          format == at::MemoryFormat::Contiguous && !other};
 }
 
-void refused(torch::Tensor x) { TORCH_CHECK(x.dim() == 3, "expected 3 dimensions, but got ", x.dim()); }
+void refused(torch::Tensor x) {
+  TORCH_CHECK(x.dim() == 3, "expected 3 dimensions, but got ", x.dim());
+}
 void wrong() { throw std::out_of_range("too far"); }
 
 namespace NAMESPACE {  // torch knows a class by its name in C++
@@ -125,14 +159,20 @@ struct Adder : torch::CustomClassHolder {
 }  // namespace NAMESPACE
 using NAMESPACE::Adder;
 
-torch::Tensor registered(const torch::Tensor& x, std::optional<double> scale, c10::List<int64_t> list) {
+torch::Tensor registered(const torch::Tensor& x, std::optional<double> scale,
+                         c10::List<int64_t> list) {
   return x * scale.value_or(1) + list.get(0);
 }
 
 TORCH_LIBRARY(NAMESPACE, m) {
   m.def("registered(Tensor x, float? scale=None, int[] list=[1]) -> Tensor");
-  m.def("inferred", [](const torch::Tensor& x, int64_t n, c10::Dict<std::string, double> map) { return x * n; });
-  m.class_<Adder>("Adder").def(torch::init<double>()).def("add", &Adder::add).def_readonly("value", &Adder::value);
+  m.def("inferred", [](const torch::Tensor& x, int64_t n, c10::Dict<std::string, double> map) {
+    return x * n;
+  });
+  m.class_<Adder>("Adder")
+      .def(torch::init<double>())
+      .def("add", &Adder::add)
+      .def_readonly("value", &Adder::value);
 }
 TORCH_LIBRARY_FRAGMENT(NAMESPACE, m) {
   m.def("more(Tensor(a!) x, *, Device? device=None) -> (Tensor(a!), Tensor[])");
@@ -148,10 +188,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("derivatives", &derivatives, py::call_guard<py::gil_scoped_release>());
   m.def("words", &words);
   m.def("guards", &guards);
-  m.def("arguments", &arguments, py::arg("maybe"), py::arg("sizes"), py::arg("device"), py::arg("dtype"),
-        py::arg("scalar"), py::arg("word"), py::arg("format"), py::arg("other"), py::arg("list"), py::arg("tensors"),
-        py::arg("map"));
+  m.def("arguments", &arguments, py::arg("maybe"), py::arg("sizes"), py::arg("device"),
+        py::arg("dtype"), py::arg("scalar"), py::arg("word"), py::arg("format"), py::arg("other"),
+        py::arg("list"), py::arg("tensors"), py::arg("map"));
   m.def("refused", torch::wrap_pybind_function(refused));
   m.def("wrong", &wrong, py::call_guard<py::gil_scoped_release>());
-  py::class_<Adder, c10::intrusive_ptr<Adder>>(m, "Adder", py::module_local()).def(py::init<double>()).def("add", &Adder::add);
+  py::class_<Adder, c10::intrusive_ptr<Adder>>(m, "Adder", py::module_local())
+      .def(py::init<double>())
+      .def("add", &Adder::add);
 }
