@@ -58,6 +58,10 @@ folders = {} if "editable_wheel" in sys.argv else FOLDERS
 setup(
     packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *folders],
     package_dir=folders or {"": "."},
-    package_data={"lltm_jit": ["py.typed"], **dict.fromkeys(folders, SOURCE_PATTERNS)},
+    package_data={
+        "lltm_jit": ["py.typed"],
+        "lltm_jit.jit.compile": ["forms/**/*.h"],
+        **dict.fromkeys(folders, SOURCE_PATTERNS),
+    },
     **(prebuilt() if wanted else {}),
 )

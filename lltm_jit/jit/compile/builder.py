@@ -9,7 +9,6 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from ..machine import gpus
 from ..machine.toolchain import find_cxx
@@ -188,7 +187,7 @@ class _Build:
         """
         for name, had in self._headers.items():
             if error := narrow.told(str(self._request.work / name)):
-                told = f"{name} got torch's full headers; with narrow ones: {error}"
+                told = f"{name} got torch's full headers, because of: {error}"
                 self._reporter.detail(told)
                 self._headers[name] = had._replace(digest="", given_up=True)
         for name, seconds in finished(self._request.work).items():
@@ -227,23 +226,8 @@ class _Build:
             created=time.time(),
             steps={name: each.seconds for name, each in made.items()},
             toolchain=request.toolchain._asdict(),
-            registers=self._registers(inputs, library),
             full=[name for name, each in self._headers.items() if each.given_up],
         )
-
-    def _registers(self, inputs: Inputs, library: Path) -> list[str]:
-        """The blocks of operators that were compiled into a library."""
-        request = self._request
-        if request.spec.standalone:
-            return []
-        own = [files.place(request.base, label) for label in inputs.files]
-        paths = [*map(request.path_of, request.sources), *filter(request.is_own, own)]
-        blocks = texts.blocks(texts.read(paths), request.spec.name)
-        if not blocks:
-            return []
-        content = library.read_bytes()
-        stripped = b".symtab" not in content
-        return [block for block, symbol in blocks.items() if stripped or symbol in content]
 
     def _fail(self, status: int) -> None:
         """Raise the first error, and leave it for the processes that wait."""
@@ -268,8 +252,7 @@ class _Build:
         for name in made:
             reporter.detail(f"reusing {name}: its files are unchanged")
         for name, each in self._headers.items():
-            which = "narrow headers" if each.digest else "torch's full headers"
-            reporter.detail(f"{name} gets {which}; {each.why}")
+            reporter.detail(f"{name} gets {each.told}")
         reporter.detail(f"torch wrote the build file {request.work / cache.BUILD_FILE}")
 
     def _log_head(self) -> str:

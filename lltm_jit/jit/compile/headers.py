@@ -54,6 +54,7 @@ _NAMED = {
     r"autograd": "torch/autograd.h",
 }
 _BINDS = r"PYBIND11|\bpy(?:bind11)?::|wrap_pybind_function|\bPy[A-Z_]\w*"
+_CLASSES = r"\b(?:class_|enum_)\s*<"
 _BINDING = "torch/csrc/Exceptions.h torch/csrc/utils/pybind.h"
 
 # What only the full headers get right, and why.
@@ -77,6 +78,7 @@ _FULL = {
 _MACRO = re.compile(
     r"\b(?:HAVE_|SIZEOF_|PY|Py|TORCH_(?!VERSION|EXTENSION_NAME)|AT_|C10_|CAFFE|THP)\w+"
 )
+_ATTRIBUTES = "pybind11/attr.h"
 _NAME = re.compile(r"[A-Za-z_]\w+")
 # What torch/types.h itself declares.
 _BODY = re.compile(r"\nnamespace torch \{.*\n\} // namespace torch\n", re.DOTALL)
@@ -85,25 +87,26 @@ _UNUSED = re.compile(r"#include <ATen/(?:Context|DeviceGuard|TensorUtils|TracerM
 
 
 class Headers(NamedTuple):
-    """The headers that a source gets in place of torch's large ones.
+    """The headers that a source gets in front of torch's, and in words which, and why.
 
-    ``files`` are the narrow ones, and ``digest`` stands for them. For the full headers, both are
-    empty; ``given_up`` says that the source does not compile with narrow ones.
+    ``digest`` stands for the content of the files, and is empty without any; ``given_up`` says that
+    the source does not compile with them.
     """
 
-    why: str
+    told: str
     files: dict[str, str] = {}  # noqa: RUF012 - nobody changes a default
     digest: str = ""
     given_up: bool = False
 
     @property
     def folder(self) -> str:
-        """The folder of the narrow headers, in that where the request is compiled."""
+        """Their folder, in that where the request is compiled."""
         return f"narrow-{self.digest}"
 
     def write(self, work: Path) -> None:
-        """Write the narrow headers into the folder where the request is compiled."""
-        for folder in ("", "torch", "ATen", "ATen/ops"):
+        """Write them into the folder where the request is compiled."""
+        parents = {str(parent) for name in self.files for parent in Path(name).parents}
+        for folder in sorted(parents):
             cache.make_directory(work / self.folder / folder)
         for name, text in self.files.items():
             path = work / self.folder / name
@@ -112,23 +115,29 @@ class Headers(NamedTuple):
 
 
 def of(request: Request, source: str, given_up: bool) -> Headers | None:
-    """The headers for a source; None if it includes none of torch's large ones.
+    """The headers for a source; None if it needs none but torch's own.
 
-    ``given_up`` says that it did not compile with narrow ones when it was last built.
+    ``given_up`` says that it did not compile with others when it was last built.
     """
     if request.spec.ours:  # which includes what it needs
         return None
     closure = files.closure([request.path_of(source)], request.searched)
     text = texts.without_comments("\n".join(texts.read(filter(request.is_own, closure))))
-    if not _INCLUDES_LARGE.search(text):
+    large = _INCLUDES_LARGE.search(text)
+    binds = request.narrow and re.search(_BINDS, text) and re.search(_CLASSES, text)
+    made = _with_local_classes() if binds else {}
+    if not large and not made:
         return None
-    if why := _why_full(request, text):
-        return Headers(why)
     if given_up:
-        return Headers("it did not compile with narrow ones", given_up=True)
-    operators = _operators(text)
-    made = _made(text, operators)
-    return Headers(f"it names {', '.join(operators)}", made, files.digest_of(made))
+        return Headers("torch's full headers: it did not compile with others", given_up=True)
+    told = "its classes are local to the module"
+    if large and (why := _why_full(request, text)):
+        told = f"torch's full headers: {why}"
+    elif large:
+        operators = _operators(text)
+        told = f"narrow headers: it names {', '.join(operators)}"
+        made |= _made(text, operators)
+    return Headers(told, made, files.digest_of(made) if made else "")
 
 
 def _why_full(request: Request, text: str) -> str:
@@ -175,6 +184,18 @@ def _made(text: str, operators: list[str]) -> dict[str, str]:
     binding = _BINDING.split() if re.search(_BINDS, text) else []
     made[_EXTENSION] = f"#pragma once\n{_includes([_TYPES, *binding])}"
     return made
+
+
+@functools.cache
+def _with_local_classes() -> dict[str, str]:
+    """pybind11's headers, in which a class is local to its module unless the source says otherwise:
+    a newer build of the module defines it once more. They include each other by their place.
+    """
+    folder = Path(_INCLUDE, "pybind11")
+    found = {f"pybind11/{path.relative_to(folder)}": path for path in folder.rglob("*.h")}
+    made = {name: path.read_text("utf-8") for name, path in found.items()}
+    changed = made.get(_ATTRIBUTES, "").replace("module_local(false)", "module_local(true)")
+    return made | {_ATTRIBUTES: changed} if changed else {}
 
 
 def _includes(headers: Iterable[str]) -> str:

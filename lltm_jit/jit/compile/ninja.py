@@ -39,6 +39,7 @@ _TICK = 0.25  # seconds between signs of life while compilers are silent
 _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
 # What would make tools print something else, or write elsewhere, or run more jobs.
 _LEFT_OUT = ["MAKEFLAGS", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "FORCE_COLOR"]
+_FORMS = Path(__file__).with_name("forms")  # of some of torch's headers, in front of these
 _RULE = r"(?m)^rule {}\n(?:  (?!command).*\n)*  command = "
 _HAS_LINKER = re.compile(r"-fuse-ld|--ld-path")
 
@@ -185,6 +186,9 @@ def _adapted(text: str, request: Request) -> str:
     cxx = request.toolchain.cxx or ""
     if len(shlex.split(cxx)) > 1:  # torch quotes it as one word, and puts another wrapper before it
         head = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {cxx}", head)
+    if not request.spec.ours:
+        forms = f" -isystem {shlex.quote(str(_FORMS))}".replace("$", "$$")
+        head = re.sub(r"(?m)^(?:cuda_)?cflags = .*?(?= -isystem )", lambda m: m[0] + forms, head)
     if request.toolchain.tells_link and not _HAS_LINKER.search(" ".join(request.ldflags)):
         head = re.sub(r"(?m)^ldflags = .*$", rf"\g<0> {TELL_LINK}", head)
     return head

@@ -12,6 +12,9 @@ from ..request.request import Request
 from ..request.spec import Spec
 from ..store import cache, files
 from ..store.cache import Record
+from . import importing
+
+_FOREIGN = "__pybind11_module_local"  # by which pybind11 finds another module's class
 
 
 class BuildInfo(NamedTuple):
@@ -67,7 +70,8 @@ class Build:
     """A build, and the module loaded from it, which is empty if the library is not a module.
 
     ``names`` is what the module held when it was imported, and ``info`` is the build in short.
-    ``library`` may lie outside the cache, in a package.
+    ``library`` may lie outside the cache, in a package. ``operators`` are those that the library
+    has registered with torch.
     """
 
     def __init__(
@@ -76,6 +80,16 @@ class Build:
         self.module, self.record, self.info = module, record, info
         self.request = request
         self.names = dict(vars(module))
+        self.operators = importing.operators_of(request.spec, info.library)
+
+    def keep_classes(self) -> None:
+        """Let no other module take objects of this one's classes: a newer build's class of the same
+        name may have other members.
+        """
+        for each in self.names.values():
+            if isinstance(each, type):
+                for name in [name for name in vars(each) if name.startswith(_FOREIGN)]:
+                    delattr(each, name)
 
     @property
     def spec(self) -> Spec:

@@ -58,13 +58,14 @@ def load(
     def use(request: Request, asked: float) -> Build:
         if build := _find_loaded(request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
-            return build
-        if packaged := _packaged(request):
-            return packaged
-        importing.check(request, _known_headers(request))
-        build = _import(request, *_obtain(request, asked, reporter))
-        _warn_of_gpus(request, reporter)
-        reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
+        elif not (build := _packaged(request)):
+            build = _import(request, *_obtain(request, asked, reporter))
+            _warn_of_gpus(request, reporter)
+            reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
+        if build.operators:
+            from . import operators
+
+            operators.put_in_force(build.operators)
         return build
 
     return _with_request(spec, reporter, use, asked)
@@ -97,21 +98,14 @@ def _find_loaded(request: Request) -> Build | None:
     return None
 
 
-def _known_headers(request: Request) -> list[Path]:
-    """What the sources included when this process last loaded a build of them."""
-    return [
-        path
-        for build in list(_loaded.values())
-        if build.record.name == request.spec.name and {*request.sources} & {*build.request.sources}
-        for path in own_files(request, build.record)
-    ]
-
-
 def _import(request: Request, record: Record, cached: bool, directory: Path | None = None) -> Build:
     """Load a library that is known to be valid; a later load of its content returns it again."""
     if record.key not in _loaded:
         info = info_of(record, request, cached=cached, directory=directory)
         module = importing.import_library(request, record, info.library)
+        for build in list(_loaded.values()):
+            if build.record.name == record.name and not build.spec.ours:
+                build.keep_classes()
         _loaded[record.key] = Build(module, record, request, info)
     return _loaded[record.key]
 

@@ -1,29 +1,32 @@
 """The import of a checked library into the process.
 
-What a library registers while it is loaded, a process can register only once: a second
-``TORCH_LIBRARY`` block for the same namespace makes torch abort the process inside the loader,
-where nothing can be caught. So such a library is refused before it is built.
+A library is loaded under a name of its own, so that several builds of one extension can be in a
+process.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
-from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..request.request import Request
+from ..request.spec import Spec
 from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
 from ..store.files import Stamps
 from ..user.errors import BuildError
 
-_registered: set[str] = set()
+if TYPE_CHECKING:
+    from .operators import Library
+
 _in_process: dict[str, threading.RLock] = {}
 
 # A thread that held a lock does not exist in a forked child, and would never release it.
@@ -33,29 +36,6 @@ os.register_at_fork(after_in_child=_in_process.clear)
 def thread_lock(key: str) -> threading.RLock:
     """The lock that the threads of this process share for a key."""
     return _in_process.setdefault(key, threading.RLock())
-
-
-def check(request: Request, headers: list[Path]) -> None:
-    """Refuse an extension whose static registrations, in its sources and these files that they
-    include, this process has already made.
-    """
-    if _registered:
-        from ..request import texts
-
-        paths = [*map(request.path_of, request.sources), *request.beside, *map(str, headers)]
-        given = [text for _, text in request.spec.texts]
-        _refuse_again(request, texts.blocks([*given, *texts.read(paths)], request.spec.name))
-
-
-def _refuse_again(request: Request, blocks: Iterable[str]) -> None:
-    if again := sorted(_registered.intersection(blocks)):
-        raise BuildError(
-            f"error: {request.spec.name} registers operators when it is loaded, in "
-            f"{', '.join(again)}, and this process has already registered them; torch would abort "
-            "it\n   = restart Python to load the new build, or define the operators from Python "
-            "with torch.library.Library(...).define, and register the C++ implementations in "
-            "functions register_ops() and release_ops() of the module, which a reload calls"
-        )
 
 
 def check_library(record: Record, library: Path, stamps: Stamps) -> None:
@@ -79,18 +59,11 @@ def import_library(request: Request, record: Record, library: Path) -> ModuleTyp
     the library defines then belongs to a module of the plain name, where pickle finds it.
     """
     cache.check_private(library)
-    spec, registers = request.spec, record.registers
-    _refuse_again(request, registers)
-    path = str(library)
+    spec, path = request.spec, str(library)
     module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path
     try:
         if spec.python_module:
-            function = f"PyInit_{spec.name}" if spec.name.isascii() else "PyInitU_"
-            if registers and function.encode() not in library.read_bytes():
-                # As Python says once it is loaded. Then its operators are there, for good.
-                told = f"dynamic module does not define module export function ({function})"
-                raise ImportError(told)
             import_spec = spec_from_file_location(module.__name__, path)
             assert import_spec is not None
             assert import_spec.loader is not None
@@ -102,14 +75,25 @@ def import_library(request: Request, record: Record, library: Path) -> ModuleTyp
     except (ImportError, OSError) as error:
         from ..compile import diagnostics
 
-        with suppress(OSError):  # no /proc
-            if path in Path("/proc/self/maps").read_text("utf-8", "surrogateescape"):
-                _registered.update(registers)  # what failed is the module alone
+        with suppress(OSError):  # it was not loaded
+            if operators := operators_of(spec, library):
+                operators.register(False)  # what failed is the module alone
         # torch.ops.load_library names the path alone, and has the reason below it.
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
         raise BuildError(diagnostics.explain_import(str(reason), path, request)) from error
-    _registered.update(registers)
     return module
+
+
+def operators_of(spec: Spec, library: Path) -> Library | None:
+    """What a library that is loaded has registered with torch, if it has blocks for that."""
+    if spec.ours or spec.standalone or spec.device_code:
+        return None
+    loaded = ctypes.CDLL(str(library))  # once more the same library
+    if not hasattr(loaded, "lltm_jit_register"):
+        return None
+    from .operators import Library  # which most programs do without
+
+    return Library(spec.name, loaded)
 
 
 def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:

@@ -45,7 +45,6 @@ class Record(NamedTuple):
 
     ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
-    ``registers`` are the blocks of operators that the library brings (``texts.py``),
     ``toolchain`` is what it was built with, and ``full`` are the objects that do not compile with
     narrow headers.
     """
@@ -63,7 +62,6 @@ class Record(NamedTuple):
     created: float
     steps: dict[str, float]
     toolchain: dict[str, Any]
-    registers: list[str]
     full: list[str]
 
     @property

@@ -58,7 +58,7 @@ def test_what_means_something_else_gets_the_full_headers(bench, text, why):
     for source in (EXTENSION + text, f'{EXTENSION}#include "more.h"\n'):
         found = chosen(bench, source)
         assert not found.digest
-        assert found.why.startswith(why)
+        assert found.told.startswith(f"torch's full headers: {why}")
 
 
 def test_operators_that_are_named_anywhere_have_their_headers(bench):
@@ -77,12 +77,12 @@ def test_who_gets_the_full_headers(bench, monkeypatch):
     """
     assert chosen(bench, "#include <torch/library.h>\n") is None
     assert chosen(bench, EXTENSION, ours=True, include_paths=("/",)) is None
-    assert chosen(bench, EXTENSION, narrow=False).why == "narrow headers are switched off"
+    assert chosen(bench, EXTENSION, narrow=False).told.endswith("narrow headers are switched off")
     monkeypatch.setenv("LLTM_JIT_NARROW", "0")
     assert not chosen(bench, EXTENSION).digest
     monkeypatch.delenv("LLTM_JIT_NARROW")
     monkeypatch.setattr(headers, "_all_operators", frozenset)
-    assert "has other headers" in chosen(bench, EXTENSION).why
+    assert "has other headers" in chosen(bench, EXTENSION).told
 
 
 def test_another_build_without_narrow_headers(bench):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,80 +156,3 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
         "   = /cache/_C.so",
     ]
     assert isinstance(caught.value.__cause__, RuntimeError)
-
-
-# What the fake compiler puts into a library, as a real one does the names of static functions.
-SYMBOLS = "".join(
-    f"// {macro}_init_{name}\n"
-    for macro in ("TORCH_LIBRARY", "STABLE_TORCH_LIBRARY")
-    for name in ("plain", "next_line", "same_line", "stable", "")
-)
-
-
-@pytest.mark.parametrize(
-    ("block", "named"),  # each a namespace of its own: registrations last as long as the process
-    [
-        ("TORCH_LIBRARY(plain, m) {}", "TORCH_LIBRARY(plain)"),
-        ("TORCH_LIBRARY\n(next_line, m) {}", "TORCH_LIBRARY(next_line)"),
-        ("namespace z { TORCH_LIBRARY(same_line, m) {} }", "TORCH_LIBRARY(same_line)"),
-        ("STABLE_TORCH_LIBRARY(stable, m) {}", "STABLE_TORCH_LIBRARY(stable)"),
-        ("#define REGISTER(name) TORCH_LIBRARY(name, m)", "TORCH_LIBRARY(name) of _C"),
-    ],
-)
-def test_second_static_registration_is_refused_before_it_is_built(bench, block, named):
-    source = bench.write("two/two.cpp", f"// TORCH_LIBRARY(not_this, m)\n{block}\n{SYMBOLS}")
-    torch_api.load("_C", str(source))
-    bench.write("two/two.cpp", f"{block} // edited\n")
-    assert bench.counts
-    with pytest.raises(jit.BuildError, match=rf"(?s)in {re.escape(named)},.*restart Python"):
-        torch_api.load("_C", str(source))
-    assert bench.counts == []
-
-
-def test_a_library_that_is_no_module_registers_nothing(bench):
-    """So that it can be loaded without a module next, in the same process."""
-    text = "TORCH_LIBRARY(no_module, m) {}\n// TORCH_LIBRARY_init_no_module\n"
-    source = bench.write("two/two.cpp", text)
-    with pytest.raises(jit.BuildError, match=r"(?s)PyInit_other\).*needs is_python_module=False"):
-        torch_api.load("other", str(source))
-    assert "/other.so" not in Path("/proc/self/maps").read_text()
-    torch_api.load("other", str(source), is_python_module=False)
-
-
-def test_a_module_that_fails_once_it_is_loaded_has_registered(bench, monkeypatch):
-    text = "TORCH_LIBRARY(fails, m) {}\n// TORCH_LIBRARY_init_fails\n"
-    source = bench.write("two/two.cpp", text)
-    load = importing.module_from_spec
-
-    def load_and_fail(spec):
-        load(spec)
-        raise ImportError("a default argument is not known")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(importing, "module_from_spec", load_and_fail)
-        with pytest.raises(jit.BuildError, match="a default argument is not known"):
-            torch_api.load("_C", str(source))
-    bench.write("two/two.cpp", f"{text}edited\n")
-    with pytest.raises(jit.BuildError, match=r"(?s)in TORCH_LIBRARY\(fails\),.*restart Python"):
-        torch_api.load("_C", str(source))
-
-
-def test_a_static_registration_that_is_not_compiled_is_none(bench):
-    """As one in an #ifdef that is not taken, of which a library has no symbol."""
-    source = bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\n")
-    module = torch_api.load("_C", str(source))
-    bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\nedited\n")
-    reload.reload_module(module)
-    assert payload(module).endswith("edited")
-
-
-def test_two_extensions_may_register_through_the_same_macro(bench):
-    text = f"#define IN(NAME, m) \\\n  TORCH_LIBRARY(NAME, m)\n{SYMBOLS}"
-    bench.write("core/register.h", text)
-    for name in ("first", "second"):
-        source = bench.write(f"{name}.cpp", f'#include "core/register.h"\nIN({name}, m) {{}}\n')
-        arguments = {"extra_include_paths": [bench.sources], "is_python_module": False}
-        assert name in payload(torch_api.load(name, source, **arguments))
-    bench.write("second.cpp", '#include "core/register.h"\nIN(second, m) { }\n')
-    with pytest.raises(jit.BuildError, match=r"in TORCH_LIBRARY\(NAME\) of second, and"):
-        torch_api.load("second", source, **arguments)

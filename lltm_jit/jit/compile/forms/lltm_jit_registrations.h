@@ -1,0 +1,79 @@
+// What a library's TORCH_LIBRARY blocks register, in a form that can be released, and registered
+// again: a newer build of the same sources takes the place of an older one in the same process. An
+// error is kept and told, where torch would abort the process while it loads the library.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace lltm_jit __attribute__((visibility("hidden"))) {  // each library has its own
+
+// One block.
+class Registration {
+ public:
+  explicit Registration(const char* name_space) : name_space(name_space) {}
+  virtual ~Registration() = default;
+  virtual void put() const = 0;
+  virtual void release() const = 0;
+  const char* const name_space;
+};
+
+struct Registrations {
+  // Registers a block when the library is loaded, unless one before it has failed.
+  void add(const Registration* block) {
+    all.push_back(block);
+    if (error.empty()) attempt([&] { block->put(); });
+  }
+
+  void put_all() {
+    release_all();
+    error.clear();
+    attempt([&] {
+      for (auto* block : all) block->put();
+    });
+    if (!error.empty()) release_all();
+  }
+
+  void release_all() {
+    for (auto block = all.rbegin(); block != all.rend(); ++block) (*block)->release();
+  }
+
+  template <typename F>
+  void attempt(F action) {
+    try {
+      action();
+    } catch (const std::exception& exception) {
+      error = exception.what();
+    }
+  }
+
+  std::vector<const Registration*> all;
+  std::string error, namespaces;
+};
+
+inline Registrations& registrations() {
+  static auto* all = new Registrations;  // blocks outlive it otherwise
+  return *all;
+}
+
+}  // namespace lltm_jit
+
+// What is wrong with the registrations; empty if all are in force.
+extern "C" inline __attribute__((used, visibility("default"))) const char*
+lltm_jit_registration_error() {
+  return lltm_jit::registrations().error.c_str();
+}
+
+extern "C" inline __attribute__((used, visibility("default"))) void lltm_jit_register(int wanted) {
+  auto& all = lltm_jit::registrations();
+  wanted ? all.put_all() : all.release_all();
+}
+
+// The namespaces of the blocks, with a blank behind each.
+extern "C" inline __attribute__((used, visibility("default"))) const char* lltm_jit_namespaces() {
+  auto& all = lltm_jit::registrations();
+  all.namespaces.clear();
+  for (auto* block : all.all) all.namespaces += std::string(block->name_space) + ' ';
+  return all.namespaces.c_str();
+}

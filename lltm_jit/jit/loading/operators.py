@@ -1,0 +1,121 @@
+"""The operators that ``TORCH_LIBRARY`` blocks of a library register while it is loaded.
+
+The blocks have a form that can release what it registers (``compile/forms``), so the newer build of
+an extension takes the place of the older one. Whoever holds an operator of torch's, such as a
+compiled function, calls the new kernel from then on. A library is never unloaded: what an earlier
+call left in a graph of autograd is code of the old one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+from ..user.errors import BuildError
+
+# A backend that nobody has. While an operator has a kernel for it, torch keeps the operator.
+_KEY = "PrivateUse3"
+_in_force: list[Library] = []
+
+
+class Library:
+    """The blocks of a loaded library."""
+
+    def __init__(self, name: str, loaded: ctypes.CDLL) -> None:
+        self.name, self._loaded = name, loaded
+        self._loaded.lltm_jit_registration_error.restype = ctypes.c_char_p
+        self._loaded.lltm_jit_namespaces.restype = ctypes.c_char_p
+        self.namespaces = set(self._loaded.lltm_jit_namespaces().decode().split())
+        self.registered = not self.error  # as it was loaded
+
+    @property
+    def path(self) -> str:
+        return self._loaded._name
+
+    @property
+    def error(self) -> str:
+        """Why torch refuses a block; empty if it takes all."""
+        said: str = self._loaded.lltm_jit_registration_error().decode("utf-8", "replace")
+        return said.partition("\nException raised from")[0]
+
+    def register(self, wanted: bool) -> None:
+        """Register all blocks, or release them."""
+        self._loaded.lltm_jit_register(int(wanted))
+        self.registered = wanted and not self.error
+
+
+def put_in_force(library: Library) -> None:
+    """Let a library's operators take the place of those of its extension's other builds.
+
+    Raises:
+        BuildError: torch refuses them; those that were there stay.
+    """
+    if library in _in_force:
+        return
+    others = [
+        each
+        for each in _in_force
+        if each.name == library.name and each.namespaces & library.namespaces
+    ]
+    for namespace in library.namespaces if others else ():
+        _keep(namespace)
+    for other in others:
+        other.register(False)
+    if not library.registered:
+        library.register(True)
+    if not library.registered:
+        for other in others:
+            other.register(True)
+        cure = "choose another namespace, or restart Python"
+        if others:
+            cure = (
+                "the build before stays in use; to change an operator's arguments, restart Python"
+            )
+        said = library.error.strip()
+        raise BuildError(
+            f"error: torch refuses what {library.name} registers: {said}\n   = {cure}\n"
+            f"   = {library.path}"
+        )
+    _in_force[:] = [each for each in _in_force if each not in others] + [library]
+    for namespace in library.namespaces if others else ():
+        _renew(namespace)
+
+
+def _keep(namespace: str) -> None:
+    """Keep the operators of a namespace alive without a block that defines them: there may be
+    handles of them anywhere.
+    """
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.startswith(f"{namespace}::"):
+            _kept(name)
+
+
+@cache
+def _kept(name: str) -> Any:
+    namespace, _, operator = name.partition("::")
+    library = torch.library.Library(namespace, "IMPL")
+    library.impl(operator, torch.library.fallthrough_kernel, _KEY)
+    return library
+
+
+def _renew(namespace: str) -> None:
+    """Bring the objects that Python has of operators up to date, with their new schemas."""
+    space = getattr(torch.ops, namespace)
+    for name, packet in [*vars(space).items()]:
+        if not isinstance(packet, OpOverloadPacket):
+            continue
+        delattr(space, name)
+        fresh = getattr(space, name, None)  # none of an operator that is not there any more
+        for overload, old in [*vars(packet).items()]:
+            new = getattr(fresh, overload, None) if isinstance(old, OpOverload) else None
+            if isinstance(old, OpOverload) and isinstance(new, OpOverload):
+                vars(old).update({**vars(new), "py_kernels": old.py_kernels})
+        if isinstance(fresh, OpOverloadPacket):
+            for attribute, value in vars(fresh).items():
+                if not isinstance(value, OpOverload):
+                    setattr(packet, attribute, value)
+            setattr(space, name, packet)
