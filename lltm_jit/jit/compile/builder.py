@@ -5,7 +5,6 @@ The caller holds the lock of the request's place.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from ..machine.tools import cuda_cure, find_ninja, why_no_cxx
 from ..request import texts
 from ..request.request import Request, in_short, reasons
 from ..request.spec import CONSTANTS
-from ..store import cache, files, lock, retention
+from ..store import cache, files, retention
 from ..store.cache import Record
 from ..store.files import Inputs
 from ..user import settings
@@ -228,15 +227,9 @@ class _Build:
         return [block for block, symbol in blocks.items() if stripped or symbol in content]
 
     def _fail(self, status: int) -> None:
-        """Raise the first error, and leave it for the processes that wait."""
-        request = self._request
+        """Raise the first error."""
         said = "".join(texts.read([str(self._log)]))  # empty if somebody removed the cache
-        error = diagnostics.explain(said, request, self._log, status, self._jobs)
-        blamed = diagnostics.blamed(said, request)
-        if not any(os.stat(path).st_ctime >= self._began for path in blamed):  # edited meanwhile
-            with suppress(CacheError):
-                lock.record_failure(request.place, error, blamed)
-        raise error
+        raise diagnostics.explain(said, self._request, self._log, status, self._jobs)
 
     def _tell_plan(self, made: dict[str, Made]) -> None:
         """Describe what is about to happen, for verbose output."""

@@ -9,7 +9,6 @@ else lock, look again, compile, publish, import
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -36,17 +35,11 @@ _POLL = 0.1  # seconds until a caller of several builds notices that it is not w
 _loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor unloaded
 
 
-def load(
-    spec: Spec,
-    *,
-    verbose: bool | None = None,
-    reporter: Reporter | None = None,
-    asked: float | None = None,
-) -> Build:
+def load(spec: Spec, *, verbose: bool | None = None, reporter: Reporter | None = None) -> Build:
     """Load the extension that a spec describes, and build it first if necessary.
 
-    Steps are printed as LLTM_JIT_VERBOSE says, by default. ``asked`` is the time of the request: a
-    build that has failed since is not made again. The same content gives the same module again.
+    Steps are printed as LLTM_JIT_VERBOSE says, by default. The same content gives the same module
+    again.
 
     Raises:
         BuildError: the sources do not compile, link or import; the text is the first error.
@@ -55,19 +48,16 @@ def load(
     """
     reporter = reporter or _reporter(verbose)
 
-    def use(request: Request, asked: float) -> Build:
-        if build := _find_loaded(request):
+    def use(request: Request) -> Build:
+        if build := _find_loaded(request) or _packaged(request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
-        if packaged := _packaged(request):
-            return packaged
-        importing.check(request, _known_headers(request))
-        build = _import(request, *_obtain(request, asked, reporter))
+        build = _import(request, *_obtain(request, reporter))
         _warn_of_gpus(request, reporter)
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
         return build
 
-    return _with_request(spec, reporter, use, asked)
+    return _with_request(spec, reporter, use)
 
 
 def find(spec: Spec) -> Build | None:
@@ -95,16 +85,6 @@ def _find_loaded(request: Request) -> Build | None:
                 stamps.save()
                 return build
     return None
-
-
-def _known_headers(request: Request) -> list[Path]:
-    """What the sources included when this process last loaded a build of them."""
-    return [
-        path
-        for build in list(_loaded.values())
-        if build.record.name == request.spec.name and {*request.sources} & {*build.request.sources}
-        for path in own_files(request, build.record)
-    ]
 
 
 def _import(request: Request, record: Record, cached: bool, directory: Path | None = None) -> Build:
@@ -138,8 +118,8 @@ def build(spec: Spec, *, force: bool = False, reporter: Reporter | None = None) 
     """Build an extension without importing it; with ``force`` every file, even if it is cached."""
     reporter = reporter or _reporter()
 
-    def make(request: Request, asked: float) -> BuildInfo:
-        record, cached = _obtain(request, asked, reporter, force=force)
+    def make(request: Request) -> BuildInfo:
+        record, cached = _obtain(request, reporter, force)
         return info_of(record, request, cached=cached)
 
     return _with_request(spec, reporter, make)
@@ -169,27 +149,21 @@ def folders(spec: Spec) -> list[str]:
     return sorted(found)
 
 
-def _with_request(
-    spec: Spec,
-    reporter: Reporter,
-    action: Callable[[Request, float], T],
-    asked: float | None = None,
-) -> T:
+def _with_request(spec: Spec, reporter: Reporter, action: Callable[[Request], T]) -> T:
     """Run an action on the present sources, under the lock that the threads of this process share.
 
-    The action also gets the time of the request. If a source is edited during the build, the action
-    is run again.
+    If a source is edited during the build, the action is run again.
     """
+    background.stand_back(spec)
     with cache.at_root(spec.root):
         cache.check_private()
         reporter.detail(f"builds are kept in {cache.root()}")
         named = ""
         for _ in range(_ATTEMPTS):
-            began = time.time() if asked is None else asked
             request = Request(spec)
             try:
                 with importing.thread_lock(request.key):
-                    return action(request, began)
+                    return action(request)
             except KeyboardInterrupt as interrupt:
                 told = f"KeyboardInterrupt: {spec.title} is not built; what it compiled is kept"
                 interrupt._render_traceback_ = told.splitlines  # type: ignore[attr-defined]  # in IPython
@@ -202,9 +176,7 @@ def _with_request(
     )
 
 
-def _obtain(
-    request: Request, asked: float, reporter: Reporter, force: bool = False
-) -> tuple[Record, bool]:
+def _obtain(request: Request, reporter: Reporter, force: bool = False) -> tuple[Record, bool]:
     """The record of a build, and whether it was cached."""
     record = None if force else _find(request, reporter.say)
     if record is not None:
@@ -219,7 +191,6 @@ def _obtain(
     from ..store import lock
     from ..user.progress import Follower
 
-    background.stand_back(request.spec)
     builder.check(request)
     follower = Follower(reporter, request.work / cache.LOG)
     with lock.held(request.place, reporter.say, follower.look):
@@ -229,7 +200,6 @@ def _obtain(
             record = _find(request, reporter.detail)
             if record is not None:
                 return record, True
-            lock.raise_failure_of_others(request.place, asked)
         return builder.build(request, reporter, anew=force), False
 
 

@@ -2,7 +2,7 @@
 
 What a library registers while it is loaded, a process can register only once: a second
 ``TORCH_LIBRARY`` block for the same namespace makes torch abort the process inside the loader,
-where nothing can be caught. So such a library is refused before it is built.
+where nothing can be caught. So such a library is refused before it is loaded.
 """
 
 from __future__ import annotations
@@ -35,22 +35,11 @@ def thread_lock(key: str) -> threading.RLock:
     return _in_process.setdefault(key, threading.RLock())
 
 
-def check(request: Request, headers: list[Path]) -> None:
-    """Refuse an extension whose static registrations, in its sources and these files that they
-    include, this process has already made.
-    """
-    if _registered:
-        from ..request import texts
-
-        paths = [*map(request.path_of, request.sources), *request.beside, *map(str, headers)]
-        given = [text for _, text in request.spec.texts]
-        _refuse_again(request, texts.blocks([*given, *texts.read(paths)], request.spec.name))
-
-
-def _refuse_again(request: Request, blocks: Iterable[str]) -> None:
+def _refuse_again(name: str, blocks: Iterable[str]) -> None:
+    """Refuse a library whose static registrations this process has already made."""
     if again := sorted(_registered.intersection(blocks)):
         raise BuildError(
-            f"error: {request.spec.name} registers operators when it is loaded, in "
+            f"error: {name} registers operators when it is loaded, in "
             f"{', '.join(again)}, and this process has already registered them; torch would abort "
             "it\n   = restart Python to load the new build, or define the operators from Python "
             "with torch.library.Library(...).define, and register the C++ implementations in "
@@ -80,7 +69,7 @@ def import_library(request: Request, record: Record, library: Path) -> ModuleTyp
     """
     cache.check_private(library)
     spec, registers = request.spec, record.registers
-    _refuse_again(request, registers)
+    _refuse_again(spec.name, registers)
     path = str(library)
     module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path

@@ -34,6 +34,15 @@ _SPACE = (
     "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
     "TORCH_EXTENSIONS_DIR to a directory on another disk"
 )
+_NO_LOCKS = (
+    "the file system does not support locks; set TORCH_EXTENSIONS_DIR to a directory on another "
+    "one, such as a local disk"
+)
+# How to go on after some of the system's refusals to write.
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _SPACE),
+    **dict.fromkeys((errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP), _NO_LOCKS),
+}
 
 
 class DamagedBuild(Exception):
@@ -136,7 +145,7 @@ def writing() -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or builds_directory()
-        cure = _SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else _own_root()
+        cure = _CURES.get(error.errno or 0) or _own_root()
         raise CacheError(f"cannot write to {where}: {error.strerror or error}; {cure}") from error
 
 

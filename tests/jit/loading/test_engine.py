@@ -155,20 +155,6 @@ def test_equal_names_with_other_texts_are_built_side_by_side(bench, tmp_path):
     assert [text.split()[-1] for text in texts] == [gate.name for gate in gates]
 
 
-def test_who_waits_gets_the_error_of_the_build(bench, tmp_path):
-    gate = tmp_path / "gate"
-    bench.write("two/two.cpp", f"//! wait {gate}\n//! error no such thing\n")
-    running = [bench.start()]
-    compiler_pid(gate)
-    running += [bench.start(), bench.start()]
-    assert all("waiting for process" in process.stderr.readline() for process in running[1:])
-    Path(f"{gate}.go").touch()
-    told = [finish(process) for process in running]
-    assert {each["error"] for each in told} == {"BuildError"}
-    assert len({each["message"] for each in told}) == 1
-    assert bench.counts.count("compile two.cpp") == 1
-
-
 def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):
     bench.write("one/two.cpp", "another two\n")
     bench.write("a b.cpp", "blank\n")
