@@ -266,8 +266,7 @@ def _joined(parts: list[Inputs], request: Request) -> Inputs:
     read = {label: found[label] for label in found if label not in request.content["files"]}
     names = {name for part in parts for name in part.names}
     folders = dict.fromkeys(folder for part in parts for folder in part.folders)
-    first = files.first_parts(names)
-    have = {each: files.names_in(files.place(request.base, each), first) for each in folders}
+    have = {each: files.names_in(files.place(request.base, each), names) for each in folders}
     return Inputs(read, {folder: sorted(names) for folder, names in have.items()}, sorted(names))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -133,14 +132,10 @@ class Store:
     def _put(self, name: str, made: Made) -> None:
         folder = self._folder(name)
         entry = folder / f"{self._commands[name]}-{digest_of(made.inputs)}.json"
-        mine = entry.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
         with cache.writing():
             cache.make_directory(folder)
-            try:
-                cache.link_or_copy(self._request.work / name, mine)
-                os.replace(mine, entry.with_suffix(".o"))
-            finally:
-                mine.unlink(missing_ok=True)
+            with files.replacing(entry.with_suffix(".o")) as partial:
+                cache.link_or_copy(self._request.work / name, partial)
             told = {"digest": made.digest, "seconds": made.seconds}
             files.write_json(entry, {**told, "inputs": made.inputs._asdict()})
 
@@ -169,7 +164,7 @@ class Store:
             tails += asked.names
             folders.update(_upward(request.folders, asked.names))
             assembled |= self._assembled(asked)
-        names, there = files.looked_up(sorted(folders), paths, tails)
+        names, there = files.looked_up(sorted(folders), [*paths, *tails])
         there.pop(str(request.work), None)  # what is made in the folder itself is no input
         for folder, have in there.items():  # a file that came in front of one that was read
             beside = {os.path.join(folder, name) for name in have}

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ATTEMPTS = 5  # builds that start over because a source was edited meanwhile
-_POLL = 0.1  # seconds until a caller of several builds notices that it is not wanted any more
 _loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor unloaded
 
 
@@ -131,7 +130,7 @@ def inspect(spec: Spec) -> BuildInfo | None:
         request = Request(spec)
         if found := _in_package(request):
             return info_of(*found[:1], request, cached=True, directory=found[1])
-        record = _find(request, lambda text: None, to_load=False)
+        record = _find(request, lambda text: None)
         return info_of(record, request, cached=True) if record else None
 
 
@@ -203,13 +202,13 @@ def _obtain(request: Request, reporter: Reporter, force: bool = False) -> tuple[
         return builder.build(request, reporter, anew=force), False
 
 
-def _reporter(verbose: bool | None = None) -> Reporter:
+def _reporter(verbose: bool | None = None, label: str = "") -> Reporter:
     from ..user.progress import Reporter
 
-    return Reporter(verbose)
+    return Reporter(verbose, label)
 
 
-def _find(request: Request, say: Callable[[str], None], to_load: bool = True) -> Record | None:
+def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a valid and current build, now marked as used; a damaged one is reported.
 
     Without a compiler, that may be any build of this name that would do.
@@ -221,9 +220,8 @@ def _find(request: Request, say: Callable[[str], None], to_load: bool = True) ->
             record, stamps = cache.read_record(directory), Stamps(directory)
             if record is None or not _fits(request, record, stamps, with_compiler):
                 continue
-            if to_load:
-                cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
-            importing.check_library(record, directory / record.library, stamps)
+            cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
+            importing.check_library(record, record.directory / record.library, stamps)
             stamps.save()
             return record
         except DamagedBuild as damage:
@@ -270,7 +268,7 @@ def package(spec: Spec, folder: Path) -> None:
 
 def load_all(specs: Sequence[Spec]) -> list[Build]:
     """Load several extensions; those that are not built yet are built at the same time."""
-    return at_once(partial(load, spec, reporter=_labelled(spec)) for spec in specs)
+    return at_once(partial(load, spec, reporter=_reporter(label=spec.name)) for spec in specs)
 
 
 def build_all(
@@ -278,40 +276,25 @@ def build_all(
 ) -> list[BuildInfo]:
     """Build several extensions at the same time, unless they are cached, without loading them."""
     return at_once(
-        partial(build, spec, force=force, reporter=_labelled(spec, verbose)) for spec in specs
+        partial(build, spec, force=force, reporter=_reporter(verbose, spec.name)) for spec in specs
     )
-
-
-def _labelled(spec: Spec, verbose: bool | None = None) -> Reporter:
-    from ..user.progress import Reporter
-
-    return Reporter(verbose, label=spec.name)
 
 
 def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
     """The results of several builds; when one fails, the others are cancelled."""
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+    from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    from ..user import cancel
+    from ..user.cancel import cancelled_by
 
     calls, unwanted = list(calls), threading.Event()
     if len(calls) == 1:
         return [calls[0]()]
-
-    def cancellable(call: Callable[[], T]) -> T:
-        with cancel.cancelled_by(unwanted):
-            return call()
-
-    with ThreadPoolExecutor(len(calls) or 1) as pool:
-        futures = [pool.submit(copy_context().run, cancellable, call) for call in calls]
+    with ThreadPoolExecutor(len(calls) or 1) as pool, cancelled_by(unwanted):
+        futures = [pool.submit(copy_context().run, call) for call in calls]
         try:
-            while True:
-                done, rest = wait(futures, _POLL, FIRST_EXCEPTION)
-                for future in done:
-                    future.result()  # raises its error
-                if not rest:
-                    return [future.result() for future in futures]
-                cancel.check()
+            for future in as_completed(futures):
+                future.result()  # raises its error
         except BaseException:
             unwanted.set()
             raise
+        return [future.result() for future in futures]

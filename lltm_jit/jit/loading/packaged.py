@@ -17,7 +17,7 @@ from ..machine import gpus
 from ..machine.toolchain import includes
 from ..request import flags
 from ..request.request import TOOLS, Request, words_of
-from ..store import cache, files, private
+from ..store import cache, files
 from ..store.cache import DamagedBuild, Record
 from ..user.progress import Reporter
 from . import importing
@@ -36,19 +36,16 @@ def matching(request: Request, folder: Path) -> Record | None:
 
     If it does not, a line tells why. A folder that other users may write to is passed over.
     """
-    path = folder / f"{request.spec.name}.json"
     try:
-        record = cache.record_in(path)
-        problem = private.why_not_private(path) or why_not(request, record)
-        if not problem:
+        record = cache.read_record(folder, f"{request.spec.name}.json")
+        problem = why_not(request, record) if record else ""
+        if record and not problem:
             importing.check_library(record, folder / record.library, files.Stamps(folder))
-            return record
-    except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}"
     except DamagedBuild as damage:
         problem = str(damage)
-    Reporter().say(f"the packaged library of {request.spec.name} is not used: {problem}")
-    return None
+    if problem:
+        Reporter().say(f"the packaged library of {request.spec.name} is not used: {problem}")
+    return None if problem else record
 
 
 def why_not(request: Request, record: Record) -> str:

@@ -11,7 +11,6 @@ import errno
 import os
 import re
 import stat
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -23,7 +22,7 @@ from ..user.errors import CacheError
 from . import files, private
 from .files import Inputs
 
-SCHEMA = 11  # of the records; a part of each key, so that versions share a root
+SCHEMA = 12  # of the records; a part of each key, so that versions share a root
 # How far a key tells what is built: by which name and constants, by which
 # request, and from which files.
 NAME, REQUEST, FILES = 4, 20, 28
@@ -192,39 +191,25 @@ def set_mode(path: Path) -> None:
     path.chmod((mode | (mode & 0o700) >> 3) & ~0o002 if shared else mode & ~0o022)
 
 
-def read_record(directory: Path) -> Record | None:
+def read_record(directory: Path, name: str = RECORD) -> Record | None:
     """The record of a build, or None.
 
     Raises:
         DamagedBuild: the record cannot be read, or is not what was written; or others may write it.
     """
-    if problem := private.why_not_private(directory / RECORD):
+    if problem := private.why_not_private(directory / name):
         raise DamagedBuild(problem)
     try:
-        record = record_in(directory / RECORD)
+        values = files.read_json(directory / name)
+        return Record(**{**values, "inputs": Inputs(**values.get("inputs", {}))})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise DamagedBuild(f"{RECORD} cannot be read: {error.strerror}") from error
-    if record.key != directory.name:
-        raise DamagedBuild(f"{RECORD} belongs to build {record.key}")
-    return record
-
-
-def record_in(file: Path) -> Record:
-    """The record in a file.
-
-    Raises:
-        OSError: the file cannot be read.
-        DamagedBuild: it is not what was written.
-    """
-    try:
-        values = files.read_json(file)
-        return Record(**{**values, "inputs": Inputs(**values.get("inputs", {}))})
+        raise DamagedBuild(f"{name} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise DamagedBuild(f"{file.name} is not what was written") from error
+        raise DamagedBuild(f"{name} is not what was written") from error
     except TypeError as error:
-        raise DamagedBuild(f"{file.name} is another version's") from error
+        raise DamagedBuild(f"{name} is another version's") from error
 
 
 def write_record(file: Path, record: Record) -> None:
@@ -298,17 +283,15 @@ def put(library: Path, directory: Path) -> Path:
     removed before that directory is. If neither can be made, the library's own path is returned.
     """
     place = directory / library.name
-    partial = directory / f"{library.name}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
         if place.is_file() and not place.is_symlink():
             theirs, ours = place.stat(), library.stat()
             if (theirs.st_size, theirs.st_mtime_ns) == (ours.st_size, ours.st_mtime_ns):
                 return place
         directory.mkdir(parents=True, exist_ok=True)  # of a build that another directory holds
-        link_or_copy(library, partial)
-        os.replace(partial, place)  # in one step: others may load the same build
+        with files.replacing(place) as partial:  # in one step: others may load the same build
+            link_or_copy(library, partial)
     except OSError:
-        partial.unlink(missing_ok=True)
         return library
     return place
 
