@@ -12,7 +12,7 @@ import ctypes
 import functools
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -155,21 +155,19 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
         ToolchainError, CacheError: there is no compiler, or no usable directory for the builds.
         LltmJitError: one is not loaded, and the current stream is being captured.
     """
-    found: dict[Variant, Build] = {}
-    missing: dict[Variant, Callable[..., Build]] = {}
-    for variant in dict.fromkeys(variants):
-        spec = variant.spec()
-        build = engine.loaded(spec)
-        if build is not None:
-            found[variant] = build
-            continue
+    specs = {variant: variant.spec() for variant in variants}
+    loaded = {variant: engine.loaded(spec) for variant, spec in specs.items()}
+    found = {variant: build for variant, build in loaded.items() if build}
+    missing = [variant for variant in specs if variant not in found]
+    for variant in missing:
         if variant.source.suffix in CUDA_SUFFIXES:
             _refuse_in_capture(variant)
-        missing[variant] = partial(engine.load, spec)
     if missing:
         labels = [variant.name if len(missing) > 1 else "" for variant in missing]
-        loads = zip(missing.values(), labels, strict=True)
-        calls = [partial(load, reporter=Reporter(label=label)) for load, label in loads]
+        calls = [
+            partial(engine.load, specs[variant], reporter=Reporter(label=label))
+            for variant, label in zip(missing, labels, strict=True)
+        ]
         found |= zip(missing, engine.at_once(calls), strict=True)
     if torch.cuda.is_initialized():  # else this may be a machine without a GPU
         for build in found.values():

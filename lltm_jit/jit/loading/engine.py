@@ -48,9 +48,11 @@ def load(spec: Spec, *, verbose: bool | None = None, reporter: Reporter | None =
     reporter = reporter or _reporter(verbose)
 
     def use(request: Request) -> Build:
-        if build := _find_loaded(request) or _packaged(request):
+        if build := _find_loaded(request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
+        if record := _in_package(request):
+            return _import(request, record, cached=True)
         build = _import(request, *_obtain(request, reporter))
         _warn_of_gpus(request, reporter)
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
@@ -65,10 +67,10 @@ def find(spec: Spec) -> Build | None:
         cache.check_private()
         request = Request(spec)
         with importing.thread_lock(request.key):
-            found = _find_loaded(request) or _packaged(request)
-            if found is None and (record := _find(request, lambda text: _reporter().say(text))):
-                found = _import(request, record, cached=True)
-            return found
+            if build := _find_loaded(request):
+                return build
+            record = _in_package(request) or _find(request, lambda text: _reporter().say(text))
+            return _import(request, record, cached=True) if record else None
 
 
 def loaded(spec: Spec) -> Build | None:
@@ -86,11 +88,11 @@ def _find_loaded(request: Request) -> Build | None:
     return None
 
 
-def _import(request: Request, record: Record, cached: bool, directory: Path | None = None) -> Build:
+def _import(request: Request, record: Record, cached: bool) -> Build:
     """Load a library that is known to be valid; a later load of its content returns it again."""
     if record.key not in _loaded:
-        info = info_of(record, request, cached=cached, directory=directory)
-        module = importing.import_library(request, record, info.library)
+        info = info_of(record, request, cached=cached)
+        module = importing.import_library(request, record)
         _loaded[record.key] = Build(module, record, request, info)
     return _loaded[record.key]
 
@@ -128,9 +130,7 @@ def inspect(spec: Spec) -> BuildInfo | None:
     """What :func:`load` would find; None if it would compile. Builds and imports nothing."""
     with cache.at_root(spec.root):
         request = Request(spec)
-        if found := _in_package(request):
-            return info_of(*found[:1], request, cached=True, directory=found[1])
-        record = _find(request, lambda text: None)
+        record = _in_package(request) or _find(request, lambda text: None)
         return info_of(record, request, cached=True) if record else None
 
 
@@ -221,7 +221,7 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
             if record is None or not _fits(request, record, stamps, with_compiler):
                 continue
             cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
-            importing.check_library(record, record.directory / record.library, stamps)
+            importing.check_library(record, stamps)
             stamps.save()
             return record
         except DamagedBuild as damage:
@@ -237,20 +237,14 @@ def _fits(request: Request, record: Record, stamps: Stamps, with_compiler: bool)
     return not packaged.why_not(request, record)
 
 
-def _in_package(request: Request) -> tuple[Record, Path] | None:
-    """The record and the folder of a library that a wheel brings for a request, if it fits."""
+def _in_package(request: Request) -> Record | None:
+    """The record of a library that a wheel brings for a request, if it fits."""
     folder = Path(request.spec.packaged or Path(request.base) / cache.WHEEL_FOLDER)
     if request.spec.texts or not (folder / f"{request.spec.name}.json").exists():
         return None
     from . import packaged
 
-    record = packaged.matching(request, folder)
-    return (record, folder) if record else None
-
-
-def _packaged(request: Request) -> Build | None:
-    found = _in_package(request)
-    return _import(request, found[0], True, found[1]) if found else None
+    return packaged.matching(request, folder)
 
 
 def package(spec: Spec, folder: Path) -> None:

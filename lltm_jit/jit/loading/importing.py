@@ -47,36 +47,36 @@ def _refuse_again(name: str, blocks: Iterable[str]) -> None:
         )
 
 
-def check_library(record: Record, library: Path, stamps: Stamps) -> None:
+def check_library(record: Record, stamps: Stamps) -> None:
     """Check the content of a build's library.
 
     Raises:
         DamagedBuild: the library is missing or is not what was built, or others may write to it.
     """
-    if problem := private.why_not_private(library):
+    if problem := private.why_not_private(record.file):
         raise DamagedBuild(problem)
-    if stamps.digests([str(library)]) != {str(library): record.digest}:
-        is_there = "is not the file that was built" if library.exists() else "is missing"
+    if stamps.digests([str(record.file)]) != {str(record.file): record.digest}:
+        is_there = "is not the file that was built" if record.file.exists() else "is missing"
         raise DamagedBuild(f"{record.library} {is_there}")
 
 
-def import_library(request: Request, record: Record, library: Path) -> ModuleType:
+def import_library(request: Request, record: Record) -> ModuleType:
     """Import a checked library.
 
     Each build is imported under a name of its own, because pybind11 returns the module that it
     already has under a known name; the last part of the name is compiled into every object. What
     the library defines then belongs to a module of the plain name, where pickle finds it.
     """
-    cache.check_private(library)
+    cache.check_private(record.file)
     spec, registers = request.spec, record.registers
     _refuse_again(spec.name, registers)
-    path = str(library)
+    path = str(record.file)
     module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path
     try:
         if spec.python_module:
             function = f"PyInit_{spec.name}" if spec.name.isascii() else "PyInitU_"
-            if registers and function.encode() not in library.read_bytes():
+            if registers and function.encode() not in record.file.read_bytes():
                 # As Python says once it is loaded. Then its operators are there, for good.
                 told = f"dynamic module does not define module export function ({function})"
                 raise ImportError(told)

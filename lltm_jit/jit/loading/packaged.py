@@ -40,7 +40,7 @@ def matching(request: Request, folder: Path) -> Record | None:
         record = cache.read_record(folder, f"{request.spec.name}.json")
         problem = why_not(request, record) if record else ""
         if record and not problem:
-            importing.check_library(record, folder / record.library, files.Stamps(folder))
+            importing.check_library(record, files.Stamps(folder))
     except DamagedBuild as damage:
         problem = str(damage)
     if problem:
@@ -62,7 +62,8 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
         before, now = _chosen(record.spec[kind]), _chosen(getattr(request.spec, kind))
         if before != now:
             yield f"{words_of(kind)} were {before or 'none'} and are {now or 'none'}"
-    before, now = (" ".join(sorted(_kinds(each["cflags"]))) for each in (made, here))
+    kinds = ({word for word in each["cflags"] if re.match(_KINDS, word)} for each in (made, here))
+    before, now = (" ".join(sorted(each)) for each in kinds)
     if before != now:
         yield f"it was built with {before or 'no debug flags'}, and {now or 'none'} are wanted"
     yield from _file_changes(request, record)
@@ -84,10 +85,6 @@ def _chosen(given: Any) -> str:
     return " ".join(word for word in joined.split("\n") if not re.match(_GIVEN, word))
 
 
-def _kinds(given: list[str]) -> set[str]:
-    return {word for word in given if re.match(_KINDS, word)}
-
-
 def _file_changes(request: Request, record: Record) -> Iterator[str]:
     """The files that are others here. A source must be here; a header need not."""
     before, now = record.content["files"], request.content["files"]
@@ -96,11 +93,9 @@ def _file_changes(request: Request, record: Record) -> Iterator[str]:
         if now.get(label, files.text_digest(path)) != then:
             yield f"{label} {'changed' if os.path.exists(path) or label in now else 'removed'}"
     yield from (f"{label} added" for label in now if label not in before)
-    if not request.toolchain.cxx:
-        made_here = record.inputs
-    else:  # on a machine of its own, what is outside the sources is another version
-        own = {label: then for label, then in record.inputs.files.items() if label[:1] != "/"}
-        made_here = files.Inputs(own)
-    for label, then in made_here.files.items():
-        if files.digest(files.place(request.base, label)) not in (then, files.STALE):
+    for label, then in record.inputs.files.items():
+        # With a compiler, this is a machine of its own: others' headers may be another version.
+        watched = label[:1] != "/" or not request.toolchain.cxx
+        path = files.place(request.base, label)
+        if watched and files.digest(path) not in (then, files.STALE):
             yield f"{label} changed"

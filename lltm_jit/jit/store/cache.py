@@ -54,7 +54,7 @@ class Record(NamedTuple):
     ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
     ``registers`` are the blocks of operators that the library brings (``texts.py``), and
-    ``toolchain`` is what it was built with.
+    ``toolchain`` is what it was built with. ``folder`` is where the record was found, if it was.
     """
 
     key: str
@@ -71,11 +71,17 @@ class Record(NamedTuple):
     steps: dict[str, float]
     toolchain: dict[str, Any]
     registers: list[str]
+    folder: Path | None = None
 
     @property
     def directory(self) -> Path:
-        """Where this build is."""
-        return builds_directory() / self.key
+        """Where this build is, or is to be."""
+        return self.folder or builds_directory() / self.key
+
+    @property
+    def file(self) -> Path:
+        """The library."""
+        return self.directory / self.library
 
     @property
     def name(self) -> str:
@@ -201,7 +207,8 @@ def read_record(directory: Path, name: str = RECORD) -> Record | None:
         raise DamagedBuild(problem)
     try:
         values = files.read_json(directory / name)
-        return Record(**{**values, "inputs": Inputs(**values.get("inputs", {}))})
+        inputs = Inputs(**values.get("inputs", {}))
+        return Record(**{**values, "inputs": inputs, "folder": directory})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -214,7 +221,9 @@ def read_record(directory: Path, name: str = RECORD) -> Record | None:
 
 def write_record(file: Path, record: Record) -> None:
     """Write a record, which makes what lies beside it a build."""
-    files.write_json(file, {**record._asdict(), "inputs": record.inputs._asdict()})
+    told = {**record._asdict(), "inputs": record.inputs._asdict()}
+    del told["folder"]
+    files.write_json(file, told)
 
 
 def records(start: str = "") -> Iterator[Record]:

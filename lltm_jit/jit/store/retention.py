@@ -19,6 +19,7 @@ from . import cache, lock
 GIGABYTE = 10**9
 _SPARED = 3600  # seconds: others may be about to load or link what was used so recently
 HEADER_RECORD = "header.json"
+_RECORDS = {"build": cache.RECORD, "header": HEADER_RECORD}
 
 
 class Entry(NamedTuple):
@@ -32,20 +33,14 @@ class Entry(NamedTuple):
 
 def entries() -> Iterator[Entry]:
     """All that the cache holds."""
-    top = cache.builds_directory()
-    kinds = {"work": "work/*", "object": "objects/*/*", "header": "pch/*"}
-    for kind, pattern in {"build": "", **kinds}.items():
-        for path in top.glob(pattern) if pattern else cache.directories(""):
-            with suppress(OSError):  # somebody else was quicker
-                yield Entry(path, kind, _last_use(path, kind), size_of(path))
-
-
-def _last_use(path: Path, kind: str) -> float:
-    mark = {"build": cache.RECORD, "header": HEADER_RECORD}.get(kind, "")
-    try:
-        return os.stat(path / mark).st_mtime
-    except FileNotFoundError:  # a build without a record, which somebody is about to write
-        return os.stat(path).st_mtime
+    found = [("build", path) for path in cache.directories("")]
+    for kind, pattern in (("work", "work/*"), ("object", "objects/*/*"), ("header", "pch/*")):
+        found += [(kind, path) for path in cache.builds_directory().glob(pattern)]
+    for kind, path in found:
+        with suppress(OSError):  # somebody else was quicker
+            # One without a record has its own time; somebody may be about to write that.
+            used = cache.last_use(path, _RECORDS.get(kind, "")) or path.stat().st_mtime
+            yield Entry(path, kind, used, size_of(path))
 
 
 def limit() -> int:
