@@ -159,9 +159,14 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
     loaded = {variant: engine.loaded(spec) for variant, spec in specs.items()}
     found = {variant: build for variant, build in loaded.items() if build}
     missing = [variant for variant in specs if variant not in found]
+    capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     for variant in missing:
-        if variant.source.suffix in CUDA_SUFFIXES:
-            _refuse_in_capture(variant)
+        if capturing and variant.source.suffix in CUDA_SUFFIXES:
+            raise LltmJitError(
+                f"{variant.name}: the kernel for {variant.words} is not loaded yet, and cannot be "
+                "loaded while a CUDA graph is being captured; "
+                f"call {variant.prepare or 'the operator once'} before the capture"
+            )
     if missing:
         labels = [variant.name if len(missing) > 1 else "" for variant in missing]
         calls = [
@@ -174,16 +179,6 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
             if build.spec.device_code:  # later its file may be gone, or a graph be captured
                 _device_library(str(build.info.library))
     return [found[variant] for variant in variants]
-
-
-def _refuse_in_capture(variant: Variant) -> None:
-    """Refuse to build, or to load code into the GPU, while a CUDA graph is captured."""
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        raise LltmJitError(
-            f"{variant.name}: the kernel for {variant.words} is not loaded yet, and cannot be "
-            "loaded while a CUDA graph is being captured; "
-            f"call {variant.prepare or 'the operator once'} before the capture"
-        )
 
 
 def _address(build: Build, function: str) -> int:

@@ -101,7 +101,6 @@ class _Build:
             store.changed.update(each.inputs.changes(request.base, store.stamps))
         record = self._record(store, made)
         cache.publish(work, record)
-        store.stamps.save(record.directory, record.inputs.files)
         return record
 
     def _prepare(self) -> None:
@@ -176,7 +175,6 @@ class _Build:
         for name, seconds in finished(self._request.work).items():
             if name in self._request.objects and (kept := store.keep(name, seconds)):
                 made[name] = kept
-        store.save()
 
     def _record(self, store: Store, made: dict[str, Made]) -> Record:
         """What was built.
@@ -187,7 +185,6 @@ class _Build:
         request, spec = self._request, self._request.spec
         linked = Inputs() if spec.device_code else store.linked()
         inputs = _joined([*(each.inputs for each in made.values()), linked], request)
-        store.save()
         before, now = request.content["files"], Request(spec, request.toolchain).content
         edited = store.changed | {label for label, _ in before.items() ^ now["files"].items()}
         if edited or now != request.content:

@@ -58,7 +58,7 @@ class Store:
     def __init__(self, request: Request, commands: dict[str, str], since: int) -> None:
         self._request = request
         self._since = since
-        self.stamps = files.Stamps(request.work)
+        self.stamps = files.Stamps()
         # The user's texts as they are when the build begins; given ones are written by us alone.
         digests = request.content["files"]
         self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
@@ -218,10 +218,6 @@ class Store:
             if os.path.getsize(path) <= _TEXT_BYTES:
                 (told,) = texts.read([path]) or ("",)
         return texts.asks(told, (*self._request.cflags, *self._request.cuda_cflags))
-
-    def save(self) -> None:
-        """Keep the digests of files that this build has read, for the next one in this place."""
-        self.stamps.save()
 
 
 def _came(path: str) -> int:

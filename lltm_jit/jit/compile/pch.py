@@ -168,9 +168,7 @@ def find(header: Header) -> dict[str, Any] | None:
         mine = (header.directory / name for name in (HEADER_RECORD, "torch/extension.h.gch"))
         outdated = any(map(private.why_not_private, mine))
         if not outdated:
-            stamps = Stamps(header.directory)
-            outdated = stamps.digests(record["files"]) != record["files"]
-            stamps.save()
+            outdated = Stamps(header.directory).digests(record["files"]) != record["files"]
     if outdated:
         with suppress(OSError):
             (header.directory / HEADER_RECORD).unlink()

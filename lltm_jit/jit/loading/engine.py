@@ -54,7 +54,6 @@ def load(spec: Spec, *, verbose: bool | None = None, reporter: Reporter | None =
         if record := _in_package(request):
             return _import(request, record, cached=True)
         build = _import(request, *_obtain(request, reporter))
-        _warn_of_gpus(request, reporter)
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
         return build
 
@@ -80,11 +79,9 @@ def loaded(spec: Spec) -> Build | None:
 
 def _find_loaded(request: Request) -> Build | None:
     for key, build in list(_loaded.items()):  # other threads load, too
-        if key.startswith(request.key):
-            stamps = Stamps(build.info.directory)
-            if request.matches(build.record, stamps):
-                stamps.save()
-                return build
+        stamps = Stamps(build.info.directory)
+        if key.startswith(request.key) and request.matches(build.record, stamps):
+            return build
     return None
 
 
@@ -95,24 +92,6 @@ def _import(request: Request, record: Record, cached: bool) -> Build:
         module = importing.import_library(request, record)
         _loaded[record.key] = Build(module, record, request, info)
     return _loaded[record.key]
-
-
-def _warn_of_gpus(request: Request, reporter: Reporter) -> None:
-    """Say which of this machine's GPUs have no code in a build whose architectures were chosen."""
-    given = settings.text("TORCH_CUDA_ARCH_LIST")
-    if not request.with_cuda or not (
-        given or request.architectures != request.toolchain.architectures
-    ):
-        return
-    from ..machine import gpus
-
-    for major, minor in gpus.compute_capabilities():
-        if not gpus.runs_any(request.architectures, (major, minor)):
-            reporter.say(
-                f"{request.spec.title} has code for {', '.join(request.architectures)} alone, and "
-                f"none for this machine's GPU of {major}.{minor}: its kernels cannot run there; "
-                f"add {major}.{minor} to TORCH_CUDA_ARCH_LIST, or to your -gencode flags"
-            )
 
 
 def build(spec: Spec, *, force: bool = False, reporter: Reporter | None = None) -> BuildInfo:
@@ -222,7 +201,6 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
                 continue
             cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
             importing.check_library(record, stamps)
-            stamps.save()
             return record
         except DamagedBuild as damage:
             say(f"the cached build {directory.name} is damaged: {damage}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -35,18 +34,6 @@ def thread_lock(key: str) -> threading.RLock:
     return _in_process.setdefault(key, threading.RLock())
 
 
-def _refuse_again(name: str, blocks: Iterable[str]) -> None:
-    """Refuse a library whose static registrations this process has already made."""
-    if again := sorted(_registered.intersection(blocks)):
-        raise BuildError(
-            f"error: {name} registers operators when it is loaded, in "
-            f"{', '.join(again)}, and this process has already registered them; torch would abort "
-            "it\n   = restart Python to load the new build, or define the operators from Python "
-            "with torch.library.Library(...).define, and register the C++ implementations in "
-            "functions register_ops() and release_ops() of the module, which a reload calls"
-        )
-
-
 def check_library(record: Record, stamps: Stamps) -> None:
     """Check the content of a build's library.
 
@@ -69,7 +56,14 @@ def import_library(request: Request, record: Record) -> ModuleType:
     """
     cache.check_private(record.file)
     spec, registers = request.spec, record.registers
-    _refuse_again(spec.name, registers)
+    if again := sorted(_registered.intersection(registers)):
+        raise BuildError(
+            f"error: {spec.name} registers operators when it is loaded, in "
+            f"{', '.join(again)}, and this process has already registered them; torch would abort "
+            "it\n   = restart Python to load the new build, or define the operators from Python "
+            "with torch.library.Library(...).define, and register the C++ implementations in "
+            "functions register_ops() and release_ops() of the module, which a reload calls"
+        )
     path = str(record.file)
     module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path

@@ -40,7 +40,7 @@ def matching(request: Request, folder: Path) -> Record | None:
         record = cache.read_record(folder, f"{request.spec.name}.json")
         problem = why_not(request, record) if record else ""
         if record and not problem:
-            importing.check_library(record, files.Stamps(folder))
+            importing.check_library(record, files.Stamps())
     except DamagedBuild as damage:
         problem = str(damage)
     if problem:

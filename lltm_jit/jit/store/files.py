@@ -119,26 +119,25 @@ def _is_settled(stamp: list[int]) -> bool:
 
 
 class Stamps:
-    """Digests of files that this host has read since it booted, kept in a folder.
+    """Digests of files that this host has read since it booted, which may be kept in a folder.
 
     A stamp stands for a digest only there: file systems of images have the same times and inodes
     for other contents, so a file system that cannot be written is not believed at all.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / f"stamps-{_boot()}.json"
-        self._added = False
+    def __init__(self, folder: Path | None = None) -> None:
+        self._file = folder / f"stamps-{_boot()}.json" if folder and _boot() else None
 
     @cached_property
     def _known(self) -> dict[str, list[Any]]:
         """A stamp and a digest for each path."""
         with suppress(OSError, ValueError):
-            return read_json(self._file) if _boot() else {}
+            return read_json(self._file) if self._file else {}
         return {}
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
         """The digests of files, of which those are read whose stamps are unknown."""
-        found = {}
+        found, added = {}, False
         for path in paths:
             stamp = stamp_of(path)
             *known, then = self._known.get(path, [STALE])
@@ -149,19 +148,14 @@ class Stamps:
             found[path] = digest(path)
             if settled:
                 self._known[path] = [*stamp, found[path]]
-                self._added = True
-        return found
-
-    def save(self, folder: Path | None = None, only: Collection[str] | None = None) -> None:
-        """Keep what is known, of some files or of all, in this folder or another one."""
-        if _boot() and (self._added or folder):
-            told = self._known
-            told = {path: told[path] for path in told.keys() & only} if only else told
-            file = folder / self._file.name if folder else self._file
+                added = True
+        if self._file and added:
             with suppress(OSError):  # nobody may write there, or others tidy up, too
-                write_json(file, told)
-                for old in sorted(file.parent.glob("stamps-*"), key=os.path.getmtime)[:-_HOSTS]:
+                write_json(self._file, self._known)
+                kept = sorted(self._file.parent.glob("stamps-*"), key=os.path.getmtime)
+                for old in kept[:-_HOSTS]:
                     old.unlink()
+        return found
 
 
 @cache
