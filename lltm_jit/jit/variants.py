@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +24,6 @@ from .loading import engine
 from .loading.build import Build
 from .request.spec import CONSTANTS, CUDA_SUFFIXES, Spec, absolute
 from .user.errors import BuildError, LltmJitError, ToolchainError
-from .user.progress import Reporter
 
 _NOT_FOUND = 500  # what the driver answers where there is no such kernel
 
@@ -168,12 +166,8 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
                 f"call {variant.prepare or 'the operator once'} before the capture"
             )
     if missing:
-        labels = [variant.name if len(missing) > 1 else "" for variant in missing]
-        calls = [
-            partial(engine.load, specs[variant], reporter=Reporter(label=label))
-            for variant, label in zip(missing, labels, strict=True)
-        ]
-        found |= zip(missing, engine.at_once(calls), strict=True)
+        builds = engine.load_all([specs[variant] for variant in missing])
+        found |= zip(missing, builds, strict=True)
     if torch.cuda.is_initialized():  # else this may be a machine without a GPU
         for build in found.values():
             if build.spec.device_code:  # later its file may be gone, or a graph be captured

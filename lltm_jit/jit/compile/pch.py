@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -190,9 +191,10 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
         return False
     place = header.directory.parent
     request = {"directory": str(header.directory), "command": header.command, "nice": nice}
-    request |= {"lock": str(lock.file_of(_LOCK)), "mode": cache.mode()}
+    request |= {"lock": str(lock.file_of(_LOCK))}
     try:
         cache.make_directory(place)
+        request["mode"] = stat.S_IMODE(place.stat().st_mode)
         if shutil.disk_usage(place).free < _DISK or jobs.available_memory() < _MEMORY:
             reporter.detail("no precompiled header: too little free space or memory for it")
             return False

@@ -240,7 +240,9 @@ def package(spec: Spec, folder: Path) -> None:
 
 def load_all(specs: Sequence[Spec]) -> list[Build]:
     """Load several extensions; those that are not built yet are built at the same time."""
-    return at_once(partial(load, spec, reporter=_reporter(label=spec.name)) for spec in specs)
+    labels = [spec.name if len(specs) > 1 else "" for spec in specs]
+    loads = zip(specs, labels, strict=True)
+    return at_once(partial(load, spec, reporter=_reporter(label=label)) for spec, label in loads)
 
 
 def build_all(

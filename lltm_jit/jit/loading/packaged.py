@@ -22,12 +22,7 @@ from ..store.cache import DamagedBuild, Record
 from ..user.progress import Reporter
 from . import importing
 
-# Flags that users do not choose: those that the engine or a machine adds, and include paths.
-_GIVEN = (
-    r"-(?:DWITH_CUDA|DCPU_CAPABILITY|m(?:avx|fma|f16c)|fopenmp|fno-gnu-unique|-param|I|U__CUDA_NO)"
-    r"|-fno-canonical-system-headers"
-)
-_GIVEN += r"|-fdiagnostics|-(?:isystem|iquote|idirafter|Xcompiler|O3$)"
+_FOLDER = r"-(?:I|isystem|iquote|idirafter)"  # for headers, which another machine has elsewhere
 _KINDS = r"-(?:g|G|lineinfo|fsanitize=.*)$"
 
 
@@ -81,8 +76,8 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
 
 def _chosen(given: Any) -> str:
     """The flags that a user chose, as the compiler takes them: `-D N=4` as `-DN=4`."""
-    joined = re.sub(r"(?m)^(-[DUILl]|-isystem|-iquote)\n", r"\1", "\n".join(flags.words(given)))
-    return " ".join(word for word in joined.split("\n") if not re.match(_GIVEN, word))
+    joined = re.sub(rf"(?m)^(-[DULl]|{_FOLDER})\n", r"\1", "\n".join(flags.words(given)))
+    return " ".join(word for word in joined.split("\n") if not re.match(_FOLDER, word))
 
 
 def _file_changes(request: Request, record: Record) -> Iterator[str]:

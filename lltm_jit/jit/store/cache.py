@@ -10,7 +10,6 @@ what it finds before use, so that a damaged build is a cache miss, never a crash
 import errno
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -160,9 +159,7 @@ def make_builds_directory() -> Path:
     with writing():
         for path in reversed((directory.parent, *directory.parent.parents)):
             if not path.exists():
-                # The umask alone opens none to a group.
-                shared = settings.flag("LLTM_JIT_TRUST_ROOT")
-                path.mkdir(mode=0o777 if shared else 0o755, exist_ok=True)
+                path.mkdir(mode=0o755, exist_ok=True)
         make_directory(directory)
         # Who can read a lock file can hold it for ever; the rest is nobody else's business.
         for name in ("locks", "work", "objects"):
@@ -171,27 +168,21 @@ def make_builds_directory() -> Path:
     return directory
 
 
-def mode() -> int:
-    """The mode of directories in the root: others may read only what root builds."""
-    if settings.flag("LLTM_JIT_TRUST_ROOT"):
-        return stat.S_IMODE(root().stat().st_mode)
-    return 0o700 if os.geteuid() else 0o755
-
-
-def make_directory(path: Path, most: int = 0o777) -> None:
-    """Make a directory in the root: closed to others, or as open as a root that a group shares."""
+def make_directory(path: Path, mode: int = 0o755) -> None:
+    """Make a directory in the root. Others may read it only if root made it."""
     try:
-        path.mkdir(mode=mode() & most)
+        path.mkdir(mode=0o700 if os.geteuid() else mode)
     except FileExistsError:
         if not path.is_dir():
             raise
     else:
-        if settings.flag("LLTM_JIT_TRUST_ROOT"):
-            path.chmod(mode())  # whatever the umask
+        set_mode(path)
 
 
 def set_mode(path: Path) -> None:
-    """Close a file to others, or give it to the group that shares the root, whatever the umask."""
+    """Keep others from writing to a path, or give it to the group that shares the root, whatever
+    the umask.
+    """
     mode = path.stat().st_mode
     shared = settings.flag("LLTM_JIT_TRUST_ROOT")
     path.chmod((mode | (mode & 0o700) >> 3) & ~0o002 if shared else mode & ~0o022)
@@ -213,10 +204,8 @@ def read_record(directory: Path, name: str = RECORD) -> Record | None:
         return None
     except OSError as error:
         raise DamagedBuild(f"{name} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise DamagedBuild(f"{name} is not what was written") from error
-    except TypeError as error:
-        raise DamagedBuild(f"{name} is another version's") from error
 
 
 def write_record(file: Path, record: Record) -> None:

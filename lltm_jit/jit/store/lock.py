@@ -7,14 +7,12 @@ Its file says who holds it.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..user import cancel, settings
 from ..user.errors import CacheError
@@ -76,7 +74,7 @@ def try_lock(name: str) -> Iterator[bool]:
 
 
 def take(name: str) -> int | None:
-    """A descriptor that holds a lock, with this process's name in its file; None if it is held."""
+    """A descriptor that holds a lock, whose file says who does; None if another has it."""
     mode = 0o666 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o644
     try:
         descriptor = os.open(file_of(name), os.O_RDWR | os.O_CREAT, mode)
@@ -90,9 +88,12 @@ def take(name: str) -> int | None:
             os.fchmod(descriptor, mode)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink:  # or it was removed, and others lock another one
-            told = {"pid": os.getpid(), "host": platform.node(), "since": time.time()}
+            since = time.strftime("%H:%M:%S")
+            told = (
+                f"process {os.getpid()} on {platform.node()}, which has been building since {since}"
+            )
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(told).encode(), 0)
+            os.pwrite(descriptor, told.encode(), 0)
             taken = True
     except BlockingIOError:
         pass
@@ -117,14 +118,11 @@ def close(descriptor: int) -> None:
 
 
 def _holder(name: str) -> str:
-    """In words, who holds a lock and since when; empty if that is not written there yet."""
-    try:
-        told: dict[str, Any] = json.loads(file_of(name).read_text("utf-8"))
-        since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
-        host = "" if told["host"] == platform.node() else f" on {told['host']}"
-        return f"process {told['pid']}{host}, which has been building since {since}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    """Who holds a lock and since when; empty if that is not written there yet."""
+    with suppress(OSError):
+        told = file_of(name).read_text("utf-8", "replace")
+        return told.replace(f" on {platform.node()},", ",")
+    return ""
 
 
 def file_of(name: str) -> Path:
