@@ -164,7 +164,7 @@ class Store:
             tails += asked.names
             folders.update(_upward(request.folders, asked.names))
             assembled |= self._assembled(asked)
-        names, there = files.looked_up(sorted(folders), [*paths, *tails])
+        names, there = files.looked_up(sorted(folders), paths, tails)
         there.pop(str(request.work), None)  # what is made in the folder itself is no input
         for folder, have in there.items():  # a file that came in front of one that was read
             beside = {os.path.join(folder, name) for name in have}

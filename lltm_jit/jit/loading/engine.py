@@ -132,7 +132,6 @@ def _with_request(spec: Spec, reporter: Reporter, action: Callable[[Request], T]
 
     If a source is edited during the build, the action is run again.
     """
-    background.stand_back(spec)
     with cache.at_root(spec.root):
         cache.check_private()
         reporter.detail(f"builds are kept in {cache.root()}")
@@ -169,6 +168,7 @@ def _obtain(request: Request, reporter: Reporter, force: bool = False) -> tuple[
     from ..store import lock
     from ..user.progress import Follower
 
+    background.stand_back(request.spec)
     builder.check(request)
     follower = Follower(reporter, request.work / cache.LOG)
     with lock.held(request.place, reporter.say, follower.look):

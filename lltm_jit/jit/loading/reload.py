@@ -15,7 +15,7 @@ from ..request.request import differences
 from ..request.spec import Spec
 from ..store import cache
 from ..user.errors import LltmJitError
-from . import engine, importing
+from . import background, engine, importing
 from .build import Build
 
 
@@ -64,6 +64,7 @@ def give(build: Build) -> ModuleType:
 
 def load_and_give(spec: Spec, verbose: bool) -> ModuleType | str:
     """What ``load`` returns for a spec: its module, or the path of what is none."""
+    background.stand_back(spec)
     build = engine.load(spec, verbose=verbose or None)
     library = build.info.library
     place = cache.put(library, Path(spec.root)) if spec.root else library

@@ -231,14 +231,19 @@ def names_in(folder: str, names: Collection[str]) -> set[str]:
 
 
 def looked_up(
-    folders: Iterable[str], paths: Iterable[str]
+    folders: Collection[str], paths: Iterable[str], tails: Collection[str] = ()
 ) -> tuple[list[str], dict[str, list[str]]]:
     """The names under which tools may have looked for files, and what the folders have of them.
 
     A tool does not tell by which name it found a path, so each part counts, also inside a folder
-    that has one of these names.
+    that has one of these names. Of ``tails``, which are whole names, the first part does, and the
+    rest where a folder has that.
     """
-    names = {part for path in paths for part in path.split("/")} - {"", ".", ".."}
+    firsts = {tail.partition("/")[0] for tail in tails}
+    there = {name for folder in folders for name in names_in(folder, firsts)}
+    inner = [tail for tail in tails if tail.partition("/")[0] in there]
+    names = {part for path in (*paths, *firsts, *inner) for part in path.split("/")}
+    names -= {"", ".", ".."}
     found: dict[str, list[str]] = {}
     waiting, inside = [*folders], set()
     while waiting:

@@ -31,7 +31,7 @@ def test_changes_of_files_and_of_names(tmp_path):
     base, outside = tmp_path / "base", write(tmp_path / "lib" / "theirs.h", "theirs")
     write(base / "mine.h", "mine")
     paths = [outside, f"{base}/mine.h"]
-    names, folders = files.looked_up([str(base)], [*paths, "torch/extension.h"])
+    names, folders = files.looked_up([str(base)], paths, ["torch/extension.h"])
     digests = {outside: files.digest(outside), "mine.h": files.digest(base / "mine.h")}
     inputs = Inputs(digests, {str(base): folders[str(base)]}, names)
 
@@ -60,7 +60,7 @@ def test_a_name_inside_folders_that_may_be_there(tmp_path, there, beside):
     if there:
         write(tmp_path / there)
     folders = [str(tmp_path), *([str(tmp_path / "a")] if beside else [])]
-    names, have = files.looked_up(folders, ["a/b/c.h"])
+    names, have = files.looked_up(folders, [], ["a/b/c.h"])
     inputs = Inputs({}, have, names)
     if there == "a/b/x.h":  # or a folder on the way comes, which counts, too
         write(tmp_path / "a" / "b" / "unrelated.h")
