@@ -48,12 +48,10 @@ def load(spec: Spec, *, verbose: bool | None = None, reporter: Reporter | None =
     reporter = reporter or _reporter(verbose)
 
     def use(request: Request) -> Build:
-        if build := _find_loaded(request):
-            reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
-            return build
-        if record := _in_package(request):
-            return _import(request, record, cached=True)
-        build = _import(request, *_obtain(request, reporter))
+        if build := _ready(request, reporter.say):
+            reporter.detail(f"no work to do: {build.info.directory} holds this build")
+        else:
+            build = _import(request, *_make(request, reporter))
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
         return build
 
@@ -66,15 +64,20 @@ def find(spec: Spec) -> Build | None:
         cache.check_private()
         request = Request(spec)
         with importing.thread_lock(request.key):
-            if build := _find_loaded(request):
-                return build
-            record = _in_package(request) or _find(request, lambda text: _reporter().say(text))
-            return _import(request, record, cached=True) if record else None
+            return _ready(request, lambda text: _reporter().say(text))
 
 
 def loaded(spec: Spec) -> Build | None:
     """The build of a spec that this process has, if any."""
     return _find_loaded(Request(spec))
+
+
+def _ready(request: Request, say: Callable[[str], None]) -> Build | None:
+    """The build of a request that is loaded, or can be without compiling."""
+    if build := _find_loaded(request):
+        return build
+    record = _in_package(request) or _find(request, say)
+    return _import(request, record, cached=True) if record else None
 
 
 def _find_loaded(request: Request) -> Build | None:
@@ -99,7 +102,8 @@ def build(spec: Spec, *, force: bool = False, reporter: Reporter | None = None) 
     reporter = reporter or _reporter()
 
     def make(request: Request) -> BuildInfo:
-        record, cached = _obtain(request, reporter, force)
+        found = None if force else _find(request, reporter.say)
+        record, cached = (found, True) if found else _make(request, reporter, force)
         return info_of(record, request, cached=cached)
 
     return _with_request(spec, reporter, make)
@@ -153,12 +157,8 @@ def _with_request(spec: Spec, reporter: Reporter, action: Callable[[Request], T]
     )
 
 
-def _obtain(request: Request, reporter: Reporter, force: bool = False) -> tuple[Record, bool]:
-    """The record of a build, and whether it was cached."""
-    record = None if force else _find(request, reporter.say)
-    if record is not None:
-        reporter.detail(f"no work to do: {record.directory} holds this build")
-        return record, True
+def _make(request: Request, reporter: Reporter, force: bool = False) -> tuple[Record, bool]:
+    """The record of a new build, or of one that another process has just made, and whether so."""
     if settings.flag("LLTM_JIT_DISABLE_JIT"):
         raise ToolchainError(
             f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids "
@@ -173,11 +173,9 @@ def _obtain(request: Request, reporter: Reporter, force: bool = False) -> tuple[
     follower = Follower(reporter, request.work / cache.LOG)
     with lock.held(request.place, reporter.say, follower.look):
         reporter.close()
-        if not force:
-            # The first look reported damaged builds.
-            record = _find(request, reporter.detail)
-            if record is not None:
-                return record, True
+        # Damaged builds were reported by the first look.
+        if not force and (record := _find(request, reporter.detail)):
+            return record, True
         return builder.build(request, reporter, anew=force), False
 
 

@@ -21,7 +21,7 @@ from ..user.errors import CacheError
 from . import files, private
 from .files import Inputs
 
-SCHEMA = 12  # of the records; a part of each key, so that versions share a root
+SCHEMA = 13  # of the records; a part of each key, so that versions share a root
 # How far a key tells what is built: by which name and constants, by which
 # request, and from which files.
 NAME, REQUEST, FILES = 4, 20, 28
