@@ -1,7 +1,8 @@
-"""``load``: one source with ``torch/extension.h``, by ``load`` and as a ``%%cpp`` cell.
+"""``load``: sources with ``torch/extension.h``: a file, a ``%%cpp`` cell, and kernels as strings.
 
-Beside torch's ``load``, and its ``load_inline`` without and with ``use_pch``. Every step is a
-process of its own, in which torch is imported before the clock starts; the sides take turns.
+Beside torch's ``load``, and its ``load_inline`` without and with ``use_pch``. The kernels are those
+in ``programs/``, for ``load_inline``, where CUDA sources can be built. Every step is a process of
+its own, in which torch is imported before the clock starts; the sides take turns.
 """
 
 from __future__ import annotations
@@ -11,14 +12,12 @@ import json
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from lltm_jit.jit import LltmJitError
-from lltm_jit.jit.store import cache, lock
+from lltm_jit.jit import LltmJitError, detect
 
 from .builds import python, say
 from .shared.busy import Others
@@ -28,7 +27,6 @@ from .shared.times import HOST, PROCESSORS
 TITLE, WIDTH = "One source with torch/extension.h", 12
 
 _CACHED = 3  # loads, of which the median counts
-_PATIENCE = 1800  # seconds that the precompiled header may take
 
 # One step: prints the seconds, and those of the processors in compilers that were waited for.
 _STEP = """
@@ -38,24 +36,31 @@ from torch.utils import cpp_extension
 side, kind, text = sys.argv[1:]
 if side == "ours":
     os.environ["LLTM_JIT_AT_IMPORT"] = "0"
-    from lltm_jit.jit.torch_api import load
+    from lltm_jit.jit.torch_api import load, load_inline
     if kind == "cell":
         from IPython.core.interactiveshell import InteractiveShell
         from lltm_jit.jit import ipython
         shell = InteractiveShell.instance()
         ipython.register(shell, lambda: None)
 else:
-    load = cpp_extension.load
+    load, load_inline = cpp_extension.load, cpp_extension.load_inline
 began = time.perf_counter()
 if kind == "file":
     module = load("measured", [text])
+elif kind not in ("file", "cell"):
+    declaration = "torch::Tensor run(torch::Tensor a, torch::Tensor b);"
+    module = load_inline("measured", [declaration], [text], functions=["run"])
 elif side == "ours":
     shell.run_cell_magic("cpp", "measured", text)
     module = shell.user_ns["measured"]
 else:
     more = {"functions": ["add"], "use_pch": side == "use_pch"}
-    module = cpp_extension.load_inline("measured", [text], **more)
-module.add(torch.zeros(1))
+    module = load_inline("measured", [text], **more)
+if kind in ("file", "cell"):
+    module.add(torch.zeros(1))
+elif torch.cuda.is_available():
+    module.run(*torch.ones(2, 64, 64, device="cuda"))
+    torch.cuda.synchronize()
 seconds = time.perf_counter() - began
 children = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps([seconds, children.ru_utime + children.ru_stime]), flush=True)
@@ -68,30 +73,41 @@ _FILE = f"""#include <torch/extension.h>
 """
 
 _TITLES = {"file": "load of a file", "cell": "%%cpp cell"}
+_PROGRAMS = {path.stem: path for path in sorted(Path(__file__).parent.glob("programs/*.cu"))}
 
 # The steps, and what is aimed at beside torch.
-_GOALS = {"first build": 1.05, "second edit": 0.4, "cached": 1.0}
+_GOALS = {"first build": 0.5, "edit": 0.45, "cached": 1.0}
+_KERNEL_GOALS = {"first build": 0.27, "edit": 0.2, "cached": 1.0}
 
 # Where torch puts a precompiled header of its own.
 _THEIRS = Path(torch.__file__).parent / "include" / "torch" / "extension.h.gch"
 
 
-def add_options(_: argparse.ArgumentParser) -> None:
-    """There is none."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=[*_TITLES, *_PROGRAMS],
+        help="what to load (default: all, without kernels where CUDA sources cannot be built)",
+    )
 
 
-def measure(_: argparse.Namespace) -> Iterator[list[Row]]:
+def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     if _THEIRS.exists():
         raise LltmJitError(f"{_THEIRS} would speed up all sides; remove it first")
     with tempfile.TemporaryDirectory(prefix="lltm_jit-benchmark-") as folder:
         os.chmod(folder, 0o700)
-        yield from measure_in(Path(folder))
+        yield from measure_in(Path(folder), args.kinds or default_kinds())
 
 
-def measure_in(folder: Path) -> Iterator[list[Row]]:
-    names = {"file": "torch, load", "cell": "load_inline"}
+def default_kinds() -> list[str]:
+    return [*_TITLES, *(_PROGRAMS if detect().cuda else [])]
+
+
+def measure_in(folder: Path, kinds: list[str]) -> Iterator[list[Row]]:
     with_header = os.access(_THEIRS.parent, os.W_OK)  # where torch wants to write its own
-    for kind, name in names.items():
+    for kind in kinds:
+        name = "torch, load" if kind == "file" else "load_inline"
         sides = {"ours": "ours", "torch": name}
         others = Others()
         found = dict(zip(sides, steps(folder, kind, list(sides)), strict=True))
@@ -103,13 +119,14 @@ def measure_in(folder: Path) -> Iterator[list[Row]]:
                 for path in _THEIRS.parent.glob("extension.h.*"):
                     path.unlink()
         busy = others.many()
-        for number, (step, goal) in enumerate(_GOALS.items()):
+        steps_and_goals = _KERNEL_GOALS if kind in _PROGRAMS else _GOALS
+        for number, (step, goal) in enumerate(steps_and_goals.items()):
             seconds = {
                 other: dict(zip((HOST, PROCESSORS), found[side][number], strict=True))
                 for side, other in sides.items()
             }
             goals = {name: goal, "use_pch": 1.0}
-            yield measured_once(TITLE, step, _TITLES[kind], seconds, goals, busy)
+            yield measured_once(TITLE, step, _TITLES.get(kind, kind), seconds, goals, busy)
 
 
 def steps(folder: Path, kind: str, sides: list[str]) -> list[list[tuple[float, float]]]:
@@ -117,14 +134,9 @@ def steps(folder: Path, kind: str, sides: list[str]) -> list[list[tuple[float, f
     places = {side: folder / f"{kind}-{side}" for side in sides}
     say(f"{kind}: first build")
     first = [take(places[side], side, kind, 1) for side in sides]
-    if "ours" in sides:
-        say(f"{kind}: first edit, and the precompiled header")
-        wait_for_header(places["ours"])
-    for side in sides:
-        take(places[side], side, kind, 2)
-    say(f"{kind}: second edit, and cached")
-    edits = [take(places[side], side, kind, 3) for side in sides]
-    cached = [[take(places[side], side, kind, 3) for side in sides] for _ in range(_CACHED)]
+    say(f"{kind}: edit, and cached")
+    edits = [take(places[side], side, kind, 2) for side in sides]
+    cached = [[take(places[side], side, kind, 2) for side in sides] for _ in range(_CACHED)]
     median = [
         (statistics.median(one for one, _ in times), statistics.median(two for _, two in times))
         for times in zip(*cached, strict=True)
@@ -135,7 +147,10 @@ def steps(folder: Path, kind: str, sides: list[str]) -> list[list[tuple[float, f
 def take(place: Path, side: str, kind: str, value: int) -> tuple[float, float]:
     """One step, on a cache of its own."""
     place.mkdir(exist_ok=True)
-    text = _FUNCTION.format(value)
+    if kind in _PROGRAMS:
+        text = _PROGRAMS[kind].read_text("utf-8").replace("EDIT = 1", f"EDIT = {value}")
+    else:
+        text = _FUNCTION.format(value)
     if kind == "file":
         source = place / "measured.cpp"
         whole = _FILE.format(value)
@@ -144,15 +159,3 @@ def take(place: Path, side: str, kind: str, value: int) -> tuple[float, float]:
         text = str(source)
     seconds, processors = json.loads(python(place, _STEP, side, kind, text).splitlines()[-1])
     return seconds, processors
-
-
-def wait_for_header(place: Path) -> None:
-    """Until the precompiled header that a build has begun is whole, or its maker has given up."""
-    until = time.monotonic() + _PATIENCE
-    with cache.at_root(place / "extensions"):
-        while time.monotonic() < until:
-            with lock.try_lock("pch") as free:
-                if free:
-                    return
-            time.sleep(0.2)
-    raise LltmJitError(f"no precompiled header within {_PATIENCE} s")

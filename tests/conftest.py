@@ -1,4 +1,4 @@
-"""For all tests: none leaves a maker of precompiled headers behind, and Ctrl-C works.
+"""For all tests: Ctrl-C works, help is as wide everywhere, and thinned tests have few quick cases.
 
 hypothesis draws the same examples in every run, so that a failure can be repeated.
 """
@@ -18,7 +18,6 @@ for profile, examples in {"quick": 10, "usual": 50, "long": 200}.items():
     settings.register_profile(profile, derandomize=True, max_examples=examples, **patient)
 settings.load_profile("usual")
 
-os.environ.setdefault("LLTM_JIT_PCH", "0")
 os.environ["COLUMNS"] = "80"  # help is as wide, whatever the terminal
 
 # A shell lets what it starts in the background ignore it, and so would the programs of tests.

@@ -15,7 +15,7 @@ from lltm_jit import native
 from lltm_jit.jit import ToolchainError, inspect
 from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading.build import in_columns
-from lltm_jit.jit.request.request import Request, reasons
+from lltm_jit.jit.request.request import Request, previous, reasons
 from lltm_jit.jit.store import cache, retention
 from lltm_jit.jit.store.retention import GIGABYTE, Entry
 from lltm_jit.jit.user import settings
@@ -24,7 +24,6 @@ from . import _extensions
 from .lltm import positive
 
 _KINDS = {"build": "builds", "work": "folders of compilations", "object": "objects"}
-_KINDS |= {"header": "precompiled headers"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +70,7 @@ def why(args: argparse.Namespace) -> int:
             continue
         print(f"{head} would build it, because:")
         with _extensions.requested(extension) as request:
-            told = [("  - ", reason) for reason in reasons(request)]
+            told = [("  - ", reason) for reason in reasons(request, previous(request))]
             if fails := _why_it_fails(request):
                 told.append(("  ", f"That would fail: {fails}"))
         for start, text in told:

@@ -53,11 +53,12 @@ def load(
     is_python_module: bool = True,
     is_standalone: bool = False,
     keep_intermediates: bool = True,
+    *,
+    narrow: bool = True,
 ) -> ModuleType | str:
     """Load an extension from C++ and CUDA sources, and build it first if necessary.
 
-    The arguments are those of :func:`torch.utils.cpp_extension.load`. A source that begins with
-    ``torch/extension.h`` is compiled with a precompiled header from its second build on. After
+    The arguments are those of :func:`torch.utils.cpp_extension.load`, and ``narrow``. After
     loading, ``import name`` gives the module too, unless another module has that name.
 
     Args:
@@ -79,6 +80,9 @@ def load(
             the process.
         is_standalone: build an executable instead.
         keep_intermediates: no effect; objects are always kept for the next build.
+        narrow: in place of ``torch/extension.h`` and torch's other large headers, compile with what
+            the sources need of them, which takes a third of the time. What does not compile so gets
+            the full headers.
 
     Returns:
         The module. For ``is_python_module=False``, the path of the loaded library; for
@@ -100,7 +104,8 @@ def load(
     refuse_sycl(extra_sycl_cflags, with_sycl)
     lists = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
     kind = (with_cuda, is_python_module, is_standalone)
-    return load_and_give(spec(name, sources, *lists, build_directory, *kind), verbose)
+    made = spec(name, sources, *lists, build_directory, *kind, narrow=narrow)
+    return load_and_give(made, verbose)
 
 
 @overload
@@ -142,6 +147,8 @@ def load_inline(
     keep_intermediates: bool = True,
     use_pch: bool = False,
     no_implicit_headers: bool = False,
+    *,
+    narrow: bool = True,
 ) -> ModuleType | str:
     """Load an extension from sources given as strings.
 
@@ -156,7 +163,7 @@ def load_inline(
         functions: the functions to bind: a name, a list of names, or a dictionary of names and
             docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``.
         with_pytorch_error_handling: translate C++ exceptions as torch does.
-        use_pch: make the first build wait for the precompiled header; later builds use it anyway.
+        use_pch: no effect; narrow headers are quicker.
         no_implicit_headers: do not include ``torch/extension.h`` and the CUDA headers.
 
     The other arguments are those of :func:`load`.
@@ -183,7 +190,7 @@ def load_inline(
     how = (build_directory, verbose, is_python_module, with_pytorch_error_handling)
     lists: dict[str, Any] = {"extra_cflags": extra_cflags, "extra_cuda_cflags": extra_cuda_cflags}
     lists |= {"extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}
-    more: dict[str, Any] = {**lists, "with_cuda": with_cuda, "wait_for_header": use_pch}
+    more: dict[str, Any] = {**lists, "with_cuda": with_cuda, "narrow": narrow}
     return load_listings(name, cpp, cuda, functions, *how, no_implicit_headers, **more)
 
 

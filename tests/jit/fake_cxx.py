@@ -5,6 +5,7 @@ can be imported. Lines in a source tell it how to behave:
 
     //! sleep SECONDS     be slow
     //! error TEXT        fail with TEXT, as a compiler would
+    //! full TEXT         the same, with narrow headers alone
     //! signal NAME       be killed by this signal
     //! wait FILE         write the process id to FILE, wait until FILE.go is there
     //! after FILE        wait until FILE is there
@@ -39,8 +40,6 @@ def main(version, deaf, orders):
         print("COLLECT_GCC=g++\ngcc version 12.2.0")
     elif "-print-prog-name=cc1plus" in arguments:
         print("cc1plus")
-    elif "c++-header" in arguments:
-        make_header(arguments)
     elif "-c" in arguments:
         compile_source(arguments, deaf, orders)
     else:
@@ -70,8 +69,7 @@ def include_paths(arguments):
 def compile_source(arguments, deaf, orders):
     source, target = after("-c", arguments), after("-o", arguments)
     name = os.path.basename(source)
-    header = os.path.join(os.environ.get("CPATH", ""), "torch", "extension.h.gch")
-    count(f"compile {name}" + " with a header" * os.path.exists(header))
+    count(f"compile {name}")
     if name in orders:
         obey(source, 1, *orders[name])
     text, files = preprocess(source, include_paths(arguments))
@@ -81,15 +79,6 @@ def compile_source(arguments, deaf, orders):
     escaped = " ".join(file.replace(" ", "\\ ") for file in files)
     write(after("-MF", arguments), f"{target}: {escaped}\n")
     write(target, text)
-
-
-def make_header(arguments):
-    """As the orders in FAKE_HEADER say."""
-    count("header")
-    for line in os.environ.get("FAKE_HEADER", "").splitlines():
-        obey("extension.h", 1, *line.split(maxsplit=1))
-    write(after("-MF", arguments), f"x: {TEMPLATE}\n")
-    write(after("-o", arguments), "header")
 
 
 def after(flag, arguments):
@@ -130,7 +119,7 @@ def find(name, directories):
 def obey(source, number, order, value=""):
     if order == "sleep":
         time.sleep(float(value))
-    elif order == "error":
+    elif order == "error" or (order == "full" and any("narrow-" in a for a in sys.argv)):
         print(f"{source}:{number}:5: error: {value}", file=sys.stderr)
         sys.exit(1)
     elif order == "signal":

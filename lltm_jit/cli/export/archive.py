@@ -54,7 +54,7 @@ def _archive(extension: Spec, command: list[str]) -> int:
         commands = _extensions.build_file(request).commands()
         with lock.held(request.place, Reporter().say):
             cache.make_directory(request.work)
-            store = Store(request, commands, time.time_ns())
+            store = Store(request, commands, {}, time.time_ns())
             found = all(map(store.find, commands))
         if not found:
             build(extension, force=True)

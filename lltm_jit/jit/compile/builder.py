@@ -5,6 +5,7 @@ The caller holds the lock of the request's place.
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from ..machine import gpus
 from ..machine.toolchain import find_cxx
 from ..machine.tools import cuda_cure, find_ninja, why_no_cxx
 from ..request import texts
-from ..request.request import Request, in_short, reasons
+from ..request.request import Request, in_short, previous, reasons
 from ..request.spec import CONSTANTS
 from ..store import cache, files, retention
 from ..store.cache import Record
@@ -21,7 +22,8 @@ from ..store.files import Inputs
 from ..user import settings
 from ..user.errors import BuildError, CacheError, SourceEdited, ToolchainError
 from ..user.progress import Reporter, many, source_name
-from . import diagnostics, jobs, ninja, pch
+from . import diagnostics, headers, jobs, narrow, ninja
+from .headers import Headers
 from .objects import Made, Store, finished
 
 
@@ -55,11 +57,12 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     """
     check(request)
     cache.make_builds_directory()
-    why = ["rebuild was forced"] if anew else reasons(request)
+    last = None if anew else previous(request)
+    why = ["rebuild was forced"] if anew else reasons(request, last)
     count = jobs.job_count(request.with_cuda)
     reporter.say(f"building {_announcement(request, count)}: {in_short(why)}")
     try:
-        record = _Build(request, reporter, why, count).make(anew)
+        record = _Build(request, reporter, why, count, last).make(anew)
     finally:
         with suppress(CacheError, OSError):
             retention.prune()
@@ -71,27 +74,30 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
 class _Build:
     """One build of a request."""
 
-    def __init__(self, request: Request, reporter: Reporter, why: list[str], jobs: int) -> None:
+    def __init__(
+        self, request: Request, reporter: Reporter, why: list[str], jobs: int, last: Record | None
+    ) -> None:
         self._request, self._reporter, self._why, self._jobs = request, reporter, why, jobs
+        self._given_up = last.full if last else []
+        self._headers: dict[str, Headers] = {}
         self._began = time.time()
         self._log = request.work / cache.LOG
 
     def make(self, anew: bool) -> Record:
         request, work = self._request, self._request.work
         self._prepare()
+        self._choose_headers()
         # By the clock that files are stamped with, which may lag behind the other.
         since = min(time.time_ns(), self._log.stat().st_ctime_ns)
         build_file = ninja.BuildFile(request)
-        store = Store(request, build_file.commands(), since)
+        store = Store(request, build_file.commands(), self._headers, since)
         reused = {} if anew else {name: store.find(name) for name in request.objects}
         made: dict[str, Made] = {name: each for name, each in reused.items() if each is not None}
         turn = self._in_turn(made)
-        build_file.write(turn)
+        build_file.write(turn, self._headers)
         self._tell_plan(made)
         try:
-            with pch.beside(request, build_file, self._reporter) as header:
-                store.header = header.files
-                self._compile(turn, header.variables)
+            self._compile(turn)
         except BaseException:
             with suppress(BuildError, CacheError, OSError):  # only speed is lost
                 self._keep(store, made)
@@ -110,7 +116,9 @@ class _Build:
             cache.make_directory(work)
             cache.check_private(work)
             leftovers = [".ninja_log", ".ninja_deps", ninja.LINK_DEPENDENCIES, cache.LOG]
-            leftovers += [f"{name}.d" for name in request.objects]
+            leftovers += [name + end for name in request.objects for end in (".d", narrow.FULL)]
+            for folder in work.glob("narrow-*"):
+                shutil.rmtree(folder)
             for name in (*request.objects, request.product, *leftovers):
                 (work / name).unlink(missing_ok=True)
             given = dict(request.spec.texts)
@@ -122,6 +130,13 @@ class _Build:
             self._log.write_text(self._log_head(), "utf-8", "backslashreplace")
             for path in (self._log, *(work / name for name in given)):
                 cache.set_mode(path)
+
+    def _choose_headers(self) -> None:
+        for name, source in zip(self._request.objects, self._request.sources, strict=True):
+            if chosen := headers.of(self._request, source, name in self._given_up):
+                self._headers[name] = chosen
+                with cache.writing():
+                    chosen.write(self._request.work)
 
     def _in_turn(self, made: dict[str, Made]) -> list[str]:
         """The objects to compile, those of most text first: none that takes long is left for the
@@ -135,16 +150,15 @@ class _Build:
                 sizes[name] = sum(files.stamp_of(path)[1] for path in read)
         return sorted(sizes, key=sizes.__getitem__, reverse=True)
 
-    def _compile(self, turn: list[str], variables: dict[str, str]) -> None:
-        """Run ninja for these objects, with more environment variables. Its output goes to the log.
+    def _compile(self, turn: list[str]) -> None:
+        """Run ninja for these objects. Its output goes to the log.
 
         Raises:
             BuildError: a source does not compile or link.
         """
         request, reporter = self._request, self._reporter
-        jobs_now = max(1, self._jobs - pch.taken_jobs())
         sources = dict(zip(request.objects, request.sources, strict=True))
-        first = " ".join(source_name(sources[name], name) for name in turn[:jobs_now])
+        first = " ".join(source_name(sources[name], name) for name in turn[: self._jobs])
         steps = len(turn) + (not request.spec.device_code)
         reporter.start(steps, request.spec.title, first)
         try:
@@ -155,10 +169,8 @@ class _Build:
                     log.write(line + "\n")
                     reporter.line(line)
 
-                with jobs.compilers(jobs_now, max(1, len(turn))) as mine:
-                    status = ninja.run(
-                        request, find_ninja(), mine, variables, on_line, reporter.tick
-                    )
+                with jobs.compilers(self._jobs, max(1, len(turn))) as mine:
+                    status = ninja.run(request, find_ninja(), mine, on_line, reporter.tick)
         finally:
             reporter.close()
         if status != 0 or not (request.work / request.product).exists():
@@ -172,6 +184,11 @@ class _Build:
         Raises:
             BuildError: a compiler did not report what it read.
         """
+        for name, had in self._headers.items():
+            if error := narrow.told(str(self._request.work / name)):
+                told = f"{name} got torch's full headers; with narrow ones: {error}"
+                self._reporter.detail(told)
+                self._headers[name] = had._replace(digest="", given_up=True)
         for name, seconds in finished(self._request.work).items():
             if name in self._request.objects and (kept := store.keep(name, seconds)):
                 made[name] = kept
@@ -207,6 +224,7 @@ class _Build:
             steps={name: each.seconds for name, each in made.items()},
             toolchain=request.toolchain._asdict(),
             registers=self._registers(inputs, library),
+            full=[name for name, each in self._headers.items() if each.given_up],
         )
 
     def _registers(self, inputs: Inputs, library: Path) -> list[str]:
@@ -239,6 +257,9 @@ class _Build:
             reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
         for name in made:
             reporter.detail(f"reusing {name}: its files are unchanged")
+        for name, each in self._headers.items():
+            which = "narrow headers" if each.digest else "torch's full headers"
+            reporter.detail(f"{name} gets {which}; {each.why}")
         reporter.detail(f"torch wrote the build file {request.work / cache.BUILD_FILE}")
 
     def _log_head(self) -> str:

@@ -30,14 +30,16 @@ from ..user import cancel, settings
 from ..user.errors import BuildError, ToolchainError
 from ..user.progress import FAILED
 from .guard import end_session
+from .headers import Headers
 
 LINK_DEPENDENCIES = "link.d"
 TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
-_GUARD = Path(__file__).with_name("guard.py")
+_GUARD, _NARROW = (Path(__file__).with_name(name) for name in ("guard.py", "narrow.py"))
 _TICK = 0.25  # seconds between signs of life while compilers are silent
 _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
 # What would make tools print something else, or write elsewhere, or run more jobs.
 _LEFT_OUT = ["MAKEFLAGS", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "FORCE_COLOR"]
+_RULE = r"(?m)^rule {}\n(?:  (?!command).*\n)*  command = "
 _HAS_LINKER = re.compile(r"-fuse-ld|--ld-path")
 
 _turn = threading.Lock()  # of the threads that let torch write
@@ -54,7 +56,7 @@ class BuildFile:
         self._request = request
         self.text = _adapted(_written(request), request)
         self.variables = dict(re.findall(r"(?m)^(\w+) = (.*)$", self.text))
-        rules = re.findall(r"(?m)^rule (\w+)\n(?:  (?!command).*\n)*  command = (.*)$", self.text)
+        rules = re.findall(_RULE.format(r"(\w+)") + "(.*)$", self.text)
         self._rules = dict(rules)
 
     def commands(self) -> dict[str, str]:
@@ -71,14 +73,23 @@ class BuildFile:
 
         return re.sub(r"\$(\w+)", expand, self._rules[_rule(name)])
 
-    def write(self, wanted: Collection[str]) -> None:
-        """Write the file that ninja gets, which makes these objects and the product."""
+    def write(self, wanted: Collection[str], headers: Mapping[str, Headers]) -> None:
+        """Write the file that ninja gets, which makes these objects and the product.
+
+        Those with narrow headers are compiled by ``narrow.py``.
+        """
         request = self._request
         sources = dict(zip(request.objects, request.sources, strict=True))
-        lines = [f"build {name}: {_rule(name)} {_escaped(sources[name])}" for name in wanted]
+        launcher = shlex.join([interpreter(), "-I", "-S", "-X", "utf8", str(_NARROW)])
+        text, lines = self.text, []
+        for name in wanted:
+            lines.append(f"build {name}: {_rule(name)} {_escaped(sources[name])}")
+            if name in headers and headers[name].digest:
+                text = re.sub(_RULE.format(_rule(name)) + r"(?!\$narrow)", r"\g<0>$narrow", text)
+                lines.append(f"  narrow = {_escaped(launcher)} {headers[name].folder} ")
         if not request.spec.device_code:
             lines.append(f"build {request.product}: link {' '.join(request.objects)}")
-        text = "\n".join([self.text.rstrip(), "", *lines, f"default {request.product}", ""])
+        text = "\n".join([text.rstrip(), "", *lines, f"default {request.product}", ""])
         with cache.writing():
             path = request.work / cache.BUILD_FILE
             path.write_text(text, "utf-8", "surrogateescape")
@@ -183,18 +194,17 @@ def run(
     request: Request,
     ninja: Path,
     jobs: int,
-    more: Mapping[str, str],
     on_line: Callable[[str], None],
     on_tick: Callable[[], None],
 ) -> int:
-    """Run ninja in the folder of a request, with more environment variables.
+    """Run ninja in the folder of a request.
 
     Passes on each line of its output, and signs of life in between. Returns its exit status,
     negative if a signal ended it. However this function is left, no process that it started
     survives.
     """
     environment = {k: v for k, v in os.environ.items() if k not in _LEFT_OUT}
-    environment |= {"NINJA_STATUS": "[%f/%t %e] ", **SPEAK_PLAINLY, **more}
+    environment |= {"NINJA_STATUS": "[%f/%t %e] ", **SPEAK_PLAINLY}
     words = [str(ninja), "-v", "-j", str(jobs), request.product]
     command = [interpreter(), "-I", "-S", "-X", "utf8", str(_GUARD), *words]
     try:

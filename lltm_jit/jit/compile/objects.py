@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from ..request.request import Request
 from ..store import cache, files, private
 from ..store.files import STALE, UNKNOWN, Inputs, digest_of
 from ..user.errors import BuildError
+from .headers import Headers
 from .ninja import LINK_DEPENDENCIES
 
 NINJA_LOG = ".ninja_log"
@@ -55,8 +56,14 @@ class Made(NamedTuple):
 class Store:
     """The objects of one request. ``changed`` has files that were edited while they were read."""
 
-    def __init__(self, request: Request, commands: dict[str, str], since: int) -> None:
-        self._request = request
+    def __init__(
+        self,
+        request: Request,
+        commands: dict[str, str],
+        headers: Mapping[str, Headers],
+        since: int,
+    ) -> None:
+        self._request, self._commands, self._headers = request, commands, headers
         self._since = since
         self.stamps = files.Stamps()
         # The user's texts as they are when the build begins; given ones are written by us alone.
@@ -68,21 +75,22 @@ class Store:
         self._sources = dict(zip(request.objects, request.sources, strict=True))
         tools = {k: v for k, v in request.content.items() if k in _OF_TOOLS}
         placed = [request.place] if _PLACED.search(" ".join(commands.values())) else []
-        self._commands = {
-            name: self._digest_of(command, tools, placed) for name, command in commands.items()
-        }
+        self._same = [tools, request.spec.macros, placed]
         self.changed: set[str] = set()
-        self.header: tuple[str, ...] = ()  # what the precompiled header was made from
 
-    def _digest_of(self, command: str, tools: dict[str, object], placed: list[str]) -> str:
-        """The same for all checkouts of our own sources."""
+    def _command(self, name: str) -> str:
+        """A digest of the command that compiles an object with its headers, the same for all
+        checkouts of our own sources.
+        """
+        command = self._commands[name]
         if self._request.spec.ours:
             command = command.replace(os.path.join(self._request.base, ""), "./")
-        return digest_of([command, tools, self._request.spec.macros, placed])
+        headers = self._headers[name].digest if name in self._headers else ""
+        return digest_of([command, headers, *self._same])
 
     def find(self, name: str) -> Made | None:
         """Take an object from the store, if it would be the same now."""
-        command, folder = self._commands[name], self._folder(name)
+        command, folder = self._command(name), self._folder(name)
         found = [path.name for path in folder.glob(f"{command}-*.json")]
         found.sort(key=partial(cache.last_use, folder), reverse=True)
         for entry in map(folder.joinpath, found[:_ENTRIES]):
@@ -117,8 +125,6 @@ class Store:
                 f"error: the compiler did not report which headers {name} includes, so edits of "
                 "these would go unnoticed; CXX must pass on -MMD and -MF"
             )
-        # Whether it took the precompiled header, the compiler does not tell.
-        read += self.header
         given = [*request.cflags, *request.cuda_cflags]
         known = len(self.changed)
         inputs = self.inputs([*read, *flags.named_files(given)])
@@ -131,7 +137,7 @@ class Store:
 
     def _put(self, name: str, made: Made) -> None:
         folder = self._folder(name)
-        entry = folder / f"{self._commands[name]}-{digest_of(made.inputs)}.json"
+        entry = folder / f"{self._command(name)}-{digest_of(made.inputs)}.json"
         with cache.writing():
             cache.make_directory(folder)
             with files.replacing(entry.with_suffix(".o")) as partial:
@@ -140,7 +146,7 @@ class Store:
             files.write_json(entry, {**told, "inputs": made.inputs._asdict()})
 
     def _folder(self, name: str) -> Path:
-        return cache.builds_directory() / "objects" / self._commands[name][:2]
+        return cache.builds_directory() / "objects" / self._command(name)[:2]
 
     def linked(self) -> Inputs:
         """What the linker read, besides the objects."""
@@ -149,7 +155,7 @@ class Store:
     def inputs(self, read: Iterable[str], looked_for: Iterable[str] = ()) -> Inputs:
         """The inputs with these files, and with names that were looked for, perhaps in vain."""
         request, tails = self._request, [*looked_for]
-        made_here = (os.path.join(request.work, ""), f"{cache.builds_directory()}/pch/")
+        made_here = os.path.join(request.work, "")
         folders, paths = {*request.folders}, []
         assembled: dict[str, str] = {}
         for path in dict.fromkeys(_plain(path) if ".." in path else path for path in read):

@@ -20,6 +20,7 @@ from ..machine.toolchain import Toolchain, detect
 from ..store import cache, files
 from ..store.cache import Record
 from ..store.files import digest_of, label_of
+from ..user import settings
 from ..user.errors import BuildError, SourceMissing
 from . import flags
 from .spec import SOURCE_SUFFIXES, Spec, find_sources
@@ -30,7 +31,7 @@ _NAME = r"[\w.+][\w.+-]*"  # one that starts with a dash would be a flag
 # The entries of a request's content that another machine may differ in, though a build of it fits.
 TOOLS = {
     *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
-    *("cflags", "cuda_cflags", "ldflags", "include_paths", "folder", "sources", "files"),
+    *("cflags", "cuda_cflags", "ldflags", "include_paths", "folder", "sources", "files", "narrow"),
 }
 _WORDS = {
     "torch": "torch",
@@ -50,6 +51,7 @@ _WORDS = {
     "with_cuda": "CUDA",
     "constants": "the constants",
     "libraries": "torch's place",
+    "narrow": "narrow headers",
 }
 
 
@@ -75,6 +77,7 @@ class Request:
         _check_sources(self)
         self.cflags, self.cuda_cflags, self.ldflags = flags.of(spec, tools, self.with_cuda)
         self.architectures = flags.architectures(tools, self.cuda_cflags) if self.with_cuda else ()
+        self.narrow = spec.narrow and settings.flag("LLTM_JIT_NARROW")
         self.content = self._content()
         self.key = self._key()
         if spec.texts:  # their files are named relative to the folder where they are written
@@ -195,6 +198,7 @@ class Request:
             content["processor"] = machine.processor()
         if not spec.ours:  # the code may name its folder, as by __FILE__
             content["folder"] = self.base
+            content["narrow"] = self.narrow
         if spec.standalone:  # torch has the program look for its libraries there
             content["libraries"] = os.path.dirname(torch.__file__)
         if spec.variant:
@@ -282,10 +286,15 @@ def _value_change(words: str, old: Any, new: Any) -> str:
     return f"{words} changed from {old} to {new}"
 
 
-def reasons(request: Request) -> list[str]:
-    """Why a build is needed, compared with the last one of this name, one phrase per reason."""
-    new, name = request.content, request.key[: cache.NAME]
-    old = next((record for record in cache.records(name) if _alike(record, new)), None)
+def previous(request: Request) -> Record | None:
+    """The build that a new one of this request replaces, if there is one."""
+    name = request.key[: cache.NAME]
+    return next((each for each in cache.records(name) if _alike(each, request.content)), None)
+
+
+def reasons(request: Request, old: Record | None) -> list[str]:
+    """Why a build is needed, compared with the last one, one phrase per reason."""
+    new = request.content
     if old is None:
         return ["first use" if request.spec.variant else "first build"]
     if old.content.get("folder") != new.get("folder"):

@@ -41,7 +41,7 @@ class Spec(NamedTuple):
         texts: sources that are given as strings, by the names of the files to write.
         listings: the pieces of these, by the names that ``#line`` gives them.
         cell: what a notebook calls the cell that is one of the pieces.
-        wait_for_header: whether the first build waits for a precompiled header.
+        narrow: whether sources get narrow headers of torch where these do.
         ours: a part of this package: all checkouts share its builds, and it gets our own flags.
         around: for a directory, the one around it that its includes start from.
         packaged: where a wheel has the library; empty for the folder beside the sources.
@@ -65,7 +65,7 @@ class Spec(NamedTuple):
     texts: Pairs = ()
     listings: Pairs = ()
     cell: str = ""
-    wait_for_header: bool = False
+    narrow: bool = True
     ours: bool = False
     around: str = ""
     packaged: str = ""

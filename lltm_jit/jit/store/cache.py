@@ -52,8 +52,9 @@ class Record(NamedTuple):
 
     ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
-    ``registers`` are the blocks of operators that the library brings (``texts.py``), and
-    ``toolchain`` is what it was built with. ``folder`` is where the record was found, if it was.
+    ``registers`` are the blocks of operators that the library brings (``texts.py``),
+    ``toolchain`` is what it was built with, and ``full`` are the objects that do not compile with
+    narrow headers. ``folder`` is where the record was found, if it was.
     """
 
     key: str
@@ -70,6 +71,7 @@ class Record(NamedTuple):
     steps: dict[str, float]
     toolchain: dict[str, Any]
     registers: list[str]
+    full: list[str]
     folder: Path | None = None
 
     @property

@@ -18,15 +18,13 @@ from . import cache, lock
 
 GIGABYTE = 10**9
 _SPARED = 3600  # seconds: others may be about to load or link what was used so recently
-HEADER_RECORD = "header.json"
-_RECORDS = {"build": cache.RECORD, "header": HEADER_RECORD}
 
 
 class Entry(NamedTuple):
     """Something in the cache that is removed as a whole."""
 
     path: Path
-    kind: str  # "build", "work", "object" or "header"
+    kind: str  # "build", "work" or "object"
     used: float
     size: int
 
@@ -34,12 +32,12 @@ class Entry(NamedTuple):
 def entries() -> Iterator[Entry]:
     """All that the cache holds."""
     found = [("build", path) for path in cache.directories("")]
-    for kind, pattern in (("work", "work/*"), ("object", "objects/*/*"), ("header", "pch/*")):
+    for kind, pattern in (("work", "work/*"), ("object", "objects/*/*")):
         found += [(kind, path) for path in cache.builds_directory().glob(pattern)]
     for kind, path in found:
         with suppress(OSError):  # somebody else was quicker
             # One without a record has its own time; somebody may be about to write that.
-            used = cache.last_use(path, _RECORDS.get(kind, "")) or path.stat().st_mtime
+            used = cache.last_use(path) or path.stat().st_mtime
             yield Entry(path, kind, used, size_of(path))
 
 

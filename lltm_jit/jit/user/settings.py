@@ -46,8 +46,8 @@ LLTM_JIT_BACKGROUND flag 1
   0: an import waits for its build, instead of the first use
 LLTM_JIT_AT_IMPORT flag 1
   0: an import neither loads nor builds the package's kernels; their first use does
-LLTM_JIT_PCH flag 1
-  0: neither make nor use a precompiled header of torch/extension.h
+LLTM_JIT_NARROW flag 1
+  0: compile the user's sources with all of torch/extension.h, whatever they need of it
 LLTM_JIT_CACHE_GB count 20
   gigabytes that the cache may hold; what was not used for longest is removed first
 LLTM_JIT_TRUST_ROOT flag 0

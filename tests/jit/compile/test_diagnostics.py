@@ -56,6 +56,8 @@ def test_colours_change_nothing(case, tmp_path, monkeypatch):
 def test_message(case, tmp_path, monkeypatch):
     record.write_sources(tmp_path)
     monkeypatch.chdir(tmp_path)
+    # A library that is installed here would be named by its place.
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / name))
     assert message(LOGS[case].read_text("utf-8")) == expected()[case]
 
 

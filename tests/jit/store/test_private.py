@@ -13,7 +13,6 @@ from engine_bench import ALL
 
 import lltm_jit
 from lltm_jit import jit
-from lltm_jit.jit.compile import pch
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.store import cache, private
 
@@ -129,17 +128,6 @@ def test_answers_of_compilers(bench):
     assert bench.run()["processes"] == 0
     give_away(bench.builds / "tools.json")
     assert bench.run()["processes"] > 0
-
-
-@pytest.mark.parametrize("name", ["", "header.json", "torch/extension.h.gch"])
-def test_a_precompiled_header(bench, name, monkeypatch):
-    header = pch.Header("0123456789", ("c++",))
-    (header.directory / "torch").mkdir(parents=True)
-    (header.directory / "torch" / "extension.h.gch").touch()
-    (header.directory / "header.json").write_text('{"failed": "", "files": {}}')
-    assert pch.find(header) == {"failed": "", "files": {}}
-    give_away(header.directory / name)
-    assert pch.find(header) is None
 
 
 def test_root_that_others_may_write_to_is_refused(bench):

@@ -96,7 +96,6 @@ def _(side):
 
 @way("load_inline: use_pch", 0.0, headers=True)
 def _(side):
-    os.environ["LLTM_JIT_PCH"] = "1"
     module = side.load_inline("precompiled", [SIN_ADD], functions=["sin_add"], use_pch=True)
     return module.sin_add(side.zeros(1), side.zeros(1)).item()
 

@@ -96,8 +96,10 @@ def test_a_cached_import_does_what_a_load_needs_and_no_more():
     assert kernels <= {*request.sources, *request.beside}
     assert request.with_cuda or not any(path.endswith((".cu", ".cuh")) for path in kernels)
     assert str(build.info.library) not in opened
-    # The record, the stamps, the boot that they are of, who is nobody here, the compilers and what
-    # they said.
-    assert len(opened) - len(kernels) <= 7
-    few = len(build.record.inputs.files) + len(build.record.inputs.folders) + 200
-    assert seen["stats"] <= few  # a pass over the sources more is too many
+    # The record, the stamps, the boot that they are of, who is nobody here, what compilers said,
+    # and of these g++, nvcc and its host compiler.
+    assert len(opened) - len(kernels) <= 8
+    # Python looks for modules, and each folder on the way to a build is looked at; a pass over the
+    # sources more is too many.
+    once = len(build.record.inputs.files) + len(build.record.inputs.folders)
+    assert seen["stats"] <= once + 200 + 5 * len(build.info.library.parts)

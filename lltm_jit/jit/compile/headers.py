@@ -1,0 +1,203 @@
+"""Narrow headers: what a source needs of ``torch/extension.h``, in a fifth of its compile time.
+
+Most of the time that torch's large headers take goes to what a source does not name: 1,300
+operators, ``torch::nn``, and pybind11 where nothing is bound. A folder in front of torch's own has
+headers of the same names. They include what the text of a source names; their lines are those of
+the installed torch. Where this does not compile, the full headers do (see ``narrow.py``). Where it
+would compile and mean something else, a source gets the full headers at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ..request import texts
+from ..request.request import Request
+from ..store import cache, files
+
+_INCLUDE = os.path.join(os.path.dirname(torch.__file__), "include")
+_API = os.path.join(_INCLUDE, "torch", "csrc", "api", "include")
+_ATEN, _TYPES, _EXTENSION = "ATen/ATen.h", "torch/types.h", "torch/extension.h"
+_LARGE = (_EXTENSION, "torch/all.h", "torch/torch.h", _TYPES, _ATEN)
+_KNOWN = "extension|all|torch|types|version|library|custom_class"  # of torch/
+_INCLUDES_LARGE = re.compile(rf'#[ \t]*(?:include|import)[ \t]*[<"](?:{"|".join(_LARGE)})[>"]')
+
+# What the full headers bring to every source. All of it together takes a second to compile.
+_BASE = """
+    ATen/core/Tensor.h ATen/Dispatch.h ATen/TensorOperators.h ATen/core/Formatting.h
+    ATen/core/grad_mode.h c10/core/InferenceMode.h c10/util/Exception.h c10/util/irange.h
+    torch/version.h
+    algorithm array bitset chrono cmath condition_variable cstdint cstring deque forward_list
+    functional iomanip iostream limits list map memory mutex numeric optional queue set sstream
+    stack stdexcept string thread tuple unordered_map unordered_set utility variant vector
+"""
+# Words of a source, and the headers that have what they mean.
+_NAMED = {
+    r"indexing|Slice|TensorIndex|Ellipsis|\bNone\b": "ATen/TensorIndexing.h",
+    r"DeviceGuard|\bdevice_of\b": "ATen/DeviceGuard.h",
+    r"Context\b|CPUGenerator|manual_seed": "ATen/Context.h",
+    r"TensorArg|CheckedFrom": "ATen/TensorUtils.h",
+    r"parallel_|_num_threads|in_parallel": "ATen/Parallel.h",
+    r"scalar_to_tensor|wrapped_scalar": "ATen/ScalarOps.h",
+    r"[Gg]eometry": "ATen/TensorGeometry.h",
+    r"TORCH_LIBRARY|IValue|\bLibrary\b|\bclass_|\bList\b|\bDict\b|CustomClass": (
+        "torch/library.h torch/custom_class.h"
+    ),
+    r"autograd": "torch/autograd.h",
+}
+_BINDS = r"PYBIND11|\bpy(?:bind11)?::|wrap_pybind_function|\bPy[A-Z_]\w*"
+_BINDING = "torch/csrc/Exceptions.h torch/csrc/utils/pybind.h"
+
+# What only the full headers get right, and why.
+_FULL = {
+    r"\brequires_grad\s*\(\s*[^)\s]|(?:torch|at)::requires_grad\b": (
+        "torch's factories take options with requires_grad, and ATen's refuse them"
+    ),
+    r"(?:torch|at)::tensor\b|using\s+namespace\s+torch\b(?s:.*)\btensor\s*\(": (
+        "torch::tensor chooses another dtype than at::tensor"
+    ),
+    r"torch::(?:nn|optim|data|jit|serialize|fft|linalg|special|nested|sparse|mps|xpu|cuda)\b": (
+        "only the full headers have this part of torch"
+    ),
+    r"\bat::native\b|\bTHP\w+|torch::python\b": "only the full headers have this part of torch",
+    rf'#[ \t]*(?:include|import)[ \t]*[<"]torch/(?!(?:{_KNOWN})\.h|headeronly/)': (
+        "it includes a header of torch that may expect the full ones"
+    ),
+    r"#[ \t]*(?:el)?if.*\b__has_(?:include|embed)": "it asks which headers there are",
+}
+# Macros of Python, pybind11 and torch, but for the version, which the narrow headers have, too.
+_MACRO = re.compile(
+    r"\b(?:HAVE_|SIZEOF_|PY|Py|TORCH_(?!VERSION|EXTENSION_NAME)|AT_|C10_|CAFFE|THP)\w+"
+)
+_NAME = re.compile(r"[A-Za-z_]\w+")
+# What torch/types.h itself declares.
+_BODY = re.compile(r"\nnamespace torch \{.*\n\} // namespace torch\n", re.DOTALL)
+# What a header of an operator includes for others, with half of the time of a small source.
+_UNUSED = re.compile(r"#include <ATen/(?:Context|DeviceGuard|TensorUtils|TracerMode)\.h>\n")
+
+
+class Headers(NamedTuple):
+    """The headers that a source gets in place of torch's large ones.
+
+    ``files`` are the narrow ones, and ``digest`` stands for them. For the full headers, both are
+    empty; ``given_up`` says that the source does not compile with narrow ones.
+    """
+
+    why: str
+    files: dict[str, str] = {}  # noqa: RUF012 - nobody changes a default
+    digest: str = ""
+    given_up: bool = False
+
+    @property
+    def folder(self) -> str:
+        """The folder of the narrow headers, in that where the request is compiled."""
+        return f"narrow-{self.digest}"
+
+    def write(self, work: Path) -> None:
+        """Write the narrow headers into the folder where the request is compiled."""
+        for folder in ("", "torch", "ATen", "ATen/ops"):
+            cache.make_directory(work / self.folder / folder)
+        for name, text in self.files.items():
+            path = work / self.folder / name
+            path.write_text(text, "utf-8")
+            cache.set_mode(path)
+
+
+def of(request: Request, source: str, given_up: bool) -> Headers | None:
+    """The headers for a source; None if it includes none of torch's large ones.
+
+    ``given_up`` says that it did not compile with narrow ones when it was last built.
+    """
+    if request.spec.ours:  # which includes what it needs
+        return None
+    closure = files.closure([request.path_of(source)], request.searched)
+    text = texts.without_comments("\n".join(texts.read(filter(request.is_own, closure))))
+    if not _INCLUDES_LARGE.search(text):
+        return None
+    if why := _why_full(request, text):
+        return Headers(why)
+    if given_up:
+        return Headers("it did not compile with narrow ones", given_up=True)
+    operators = _operators(text)
+    made = _made(text, operators)
+    return Headers(f"it names {', '.join(operators)}", made, files.digest_of(made))
+
+
+def _why_full(request: Request, text: str) -> str:
+    if not request.narrow:
+        return "narrow headers are switched off"
+    if not _all_operators() or not _BODY.search(_torchs(_TYPES)):
+        return f"torch {torch.__version__} has other headers than those that are known"
+    text = text.replace("\\\n", " ")
+    asked = "\n".join(re.findall(r"#[ \t]*(?:el)?if(.*)", text))
+    defined = re.findall(r"#[ \t]*define[ \t]+(\w+)", text)
+    if unknown := set(_MACRO.findall(asked)).difference(defined):
+        return f"the full headers may define {min(unknown)}, which it asks for"
+    for pattern, why in _FULL.items():
+        if found := re.search(pattern, text):
+            return f"{why}: {found[0].splitlines()[-1].strip()}"
+    return ""
+
+
+def _headers(text: str) -> list[str]:
+    named = [header for words, header in _NAMED.items() if re.search(words, text)]
+    return " ".join([_BASE, *named]).split()
+
+
+def _operators(text: str) -> list[str]:
+    """The operators whose names are in a text, and those that its headers use."""
+    used = set(_NAME.findall(text))
+    for header in _headers(text):
+        used.update(re.findall(r"<ATen/ops/(\w+)\.h>", _torchs(header)))
+    return sorted(used & _all_operators())
+
+
+def _made(text: str, operators: list[str]) -> dict[str, str]:
+    """The narrow headers for a text, by their names."""
+    made = {header: _UNUSED.sub("", _torchs(header)) for header in map(_of_operator, operators)}
+    # Where this macro is defined, torch's own headers include those of single operators, too.
+    made[_ATEN] = f"""#pragma once
+#pragma push_macro("AT_PER_OPERATOR_HEADERS")
+#undef AT_PER_OPERATOR_HEADERS
+#define AT_PER_OPERATOR_HEADERS
+{_includes([*_headers(text), *made])}#pragma pop_macro("AT_PER_OPERATOR_HEADERS")
+"""
+    made[_TYPES] = "".join(["#pragma once\n", _includes([_ATEN]), *_BODY.findall(_torchs(_TYPES))])
+    made |= dict.fromkeys(("torch/all.h", "torch/torch.h"), f"#pragma once\n{_includes([_TYPES])}")
+    binding = _BINDING.split() if re.search(_BINDS, text) else []
+    made[_EXTENSION] = f"#pragma once\n{_includes([_TYPES, *binding])}"
+    return made
+
+
+def _includes(headers: Iterable[str]) -> str:
+    return "".join(f"#include <{header}>\n" for header in headers)
+
+
+def _of_operator(name: str) -> str:
+    return f"ATen/ops/{name}.h"
+
+
+@functools.cache
+def _torchs(header: str) -> str:
+    """The text of a header of torch's; empty for another one."""
+    for folder in (_INCLUDE, _API):
+        with suppress(OSError):
+            return Path(folder, header).read_text("utf-8")
+    return ""
+
+
+@functools.cache
+def _all_operators() -> frozenset[str]:
+    """The operators that have headers of their own; none if this torch has other headers."""
+    names = set()
+    with suppress(OSError):
+        names = {name.removesuffix(".h") for name in os.listdir(f"{_INCLUDE}/ATen/ops")}
+    return frozenset(name for name in names if f"{name}_ops" in names or name == "from_blob")

@@ -1,0 +1,214 @@
+"""Narrow headers: what gets them, that they mean the same, and that nothing depends on them."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from engine_bench import ALL
+
+from lltm_jit import jit
+from lltm_jit.jit.compile import headers, narrow
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.request.request import Request
+
+EXTENSION = "#include <torch/extension.h>\n"
+
+NARROW = {
+    "a call": "auto y = torch::relu(x);",
+    "requires_grad is asked": "bool b = x.requires_grad();",
+    "a gradient from here": "auto y = x.requires_grad_();",
+    "the version": "#if TORCH_VERSION_MAJOR >= 2 && TORCH_VERSION_MINOR > 3\n#endif",
+    "a macro of its own": "#ifndef TORCH_MINE_H\n#define TORCH_MINE_H\n#endif\n#ifdef FAST\n#endif",
+    "other headers": "#include <torch/library.h>\n#include <ATen/cuda/CUDAContext.h>",
+    "a comment": "// torch::nn::Linear\n/* torch::tensor(1) */",
+}
+FULL = {
+    "auto y = torch::zeros(2, torch::requires_grad());": "torch's factories take options with",
+    "auto o = x.options().requires_grad(true);": "torch's factories take options with",
+    "auto y = torch::tensor({1.5});": "torch::tensor chooses another dtype",
+    "using namespace torch;\nauto y = tensor(1.5);": "torch::tensor chooses another dtype",
+    "torch::nn::Linear layer(1, 2);": "only the full headers have this part of torch",
+    "namespace F = torch::nn::functional;": "only the full headers have this part of torch",
+    "THPVariable_Check(o);": "only the full headers have this part of torch",
+    "#include <torch/script.h>": "it includes a header of torch that may expect the full ones",
+    "#if __has_include(<ATen/ATen.h>)\n#endif": "it asks which headers there are",
+    "#ifdef C10_HOST_DEVICE\n#endif": "the full headers may define C10_HOST_DEVICE",
+    "#if defined(X) || \\\n  PYBIND11_VERSION_HEX\n#endif": "the full headers may define PYBIND11_",
+}
+
+
+def chosen(bench, text: str, **changes: Any) -> headers.Headers | None:
+    source = bench.write("mine.cpp", text)
+    return headers.of(Request(bench.spec(paths=(str(source),), **changes)), str(source), False)
+
+
+@pytest.mark.parametrize("text", NARROW.values(), ids=NARROW)
+def test_narrow_headers(bench, text):
+    assert chosen(bench, EXTENSION + text).digest
+
+
+@pytest.mark.parametrize(("text", "why"), FULL.items())
+def test_what_means_something_else_gets_the_full_headers(bench, text, why):
+    bench.write("more.h", text)
+    for source in (EXTENSION + text, f'{EXTENSION}#include "more.h"\n'):
+        found = chosen(bench, source)
+        assert not found.digest
+        assert found.why.startswith(why)
+
+
+def test_operators_that_are_named_anywhere_have_their_headers(bench):
+    """Without an argument list, in a header of the user's, and without its namespace."""
+    bench.write(
+        "more.h", "#define APPLY(f) f(x)\nAPPLY(at::sigmoid)\nusing namespace at; auto y = tanh(x);"
+    )
+    made = chosen(bench, f'{EXTENSION}#include "more.h"\n').files
+    assert {"ATen/ops/sigmoid.h", "ATen/ops/tanh.h"} <= made.keys()
+    assert "ATen/ops/relu.h" not in made
+
+
+def test_who_gets_the_full_headers(bench, monkeypatch):
+    """By a setting, by an argument and with an unknown torch. Our own sources, and those without
+    torch's large headers, get nothing.
+    """
+    assert chosen(bench, "#include <torch/library.h>\n") is None
+    assert chosen(bench, EXTENSION, ours=True, include_paths=("/",)) is None
+    assert chosen(bench, EXTENSION, narrow=False).why == "narrow headers are switched off"
+    monkeypatch.setenv("LLTM_JIT_NARROW", "0")
+    assert not chosen(bench, EXTENSION).digest
+    monkeypatch.delenv("LLTM_JIT_NARROW")
+    monkeypatch.setattr(headers, "_all_operators", frozenset)
+    assert "has other headers" in chosen(bench, EXTENSION).why
+
+
+def test_another_build_without_narrow_headers(bench):
+    """It may be that somebody suspects them."""
+    bench.write("one/one.cpp", EXTENSION)
+    keys = {engine.build(bench.spec(narrow=wanted)).key for wanted in (True, False)}
+    assert len(keys) == 2
+
+
+def test_what_does_not_compile_with_narrow_headers_is_tried_once(bench, capsys):
+    """The next build, and so the next edit, has the full headers at once."""
+    bench.write("one/one.cpp", f"{EXTENSION}//! full no such thing\n")
+    bench.write("two/two.cpp", EXTENSION)
+    build = bench.load()
+    assert bench.counts == ["compile one.cpp", *ALL]
+    assert build.record.full == ["one.o"]
+    assert "error" not in capsys.readouterr().err
+    bench.edited("one/one.cpp", f"{EXTENSION}//! full no such thing\n2\n")
+    bench.edited("two/two.cpp", f"{EXTENSION}2\n")
+    assert engine.build(bench.spec(), force=True).compiled == 2
+    assert bench.counts == ["compile one.cpp", *ALL]
+
+
+def test_an_object_with_the_full_headers_is_none_with_narrow_ones(bench):
+    """Also where the rest of the build fails, which then remembers nothing."""
+    bench.write("one/one.cpp", f"{EXTENSION}//! full no such thing\n")
+    bench.write("two/two.cpp", "//! sleep 1\n//! error wrong\n")
+    with pytest.raises(jit.BuildError, match="wrong"):
+        bench.load()
+    bench.write("two/two.cpp", "right\n")
+    assert bench.counts.count("compile one.cpp") == 2
+    bench.load()
+    assert bench.counts.count("compile one.cpp") == 2
+
+
+def test_an_error_is_that_of_the_full_headers(bench):
+    bench.write("one/one.cpp", f"{EXTENSION}//! full not declared\n//! error it is wrong\n")
+    with pytest.raises(jit.BuildError, match="error: it is wrong"):
+        bench.load()
+
+
+FINAL = {
+    "c++: error: expected ';' before '}' token": True,
+    'k.cu(3): error: expected a ";"': True,
+    "a.cpp:1:2: error: ‘blokIdx’ was not declared in this scope": True,
+    'k.cu(3): error: identifier "blokIdx" is undefined': True,
+    "a.cpp:1:2: error: ‘TORCH_LIBRARY’ was not declared in this scope": False,
+    "a.cpp:1:2: error: ‘parallel_for’ was not declared in this scope": False,
+    "a.cpp:1:2: error: ‘accumulate’ is not a member of ‘std’": False,
+    "a.cpp:1:2: error: expected constructor, destructor, or type conversion before ‘(’": False,
+    "a.cpp:1:2: fatal error: cusparse.h: No such file or directory": True,
+    'k.cu(3): error: expected a ";"\nk.cu(4): error: identifier "IValue" is undefined': False,
+}
+
+
+@pytest.fixture(scope="module")
+def command() -> list[str]:
+    includes = [str(headers._INCLUDE), str(headers._API)]
+    flags = [word for folder in includes for word in ("-isystem", folder)]
+    return ["c++", "-c", "a.cpp", "-std=c++20", *flags, "-isystem", sysconfig.get_path("include")]
+
+
+@pytest.mark.parametrize(("said", "final"), FINAL.items())
+def test_what_the_full_headers_cannot_cure_is_not_tried_with_them(command, said, final):
+    assert narrow._is_final(said, command) is final
+
+
+SOURCE = Path(__file__).parents[1] / "constructs.cpp"
+
+
+def results(module: Any, namespace: str) -> Iterator[Any]:
+    """What the functions of the constructs give, and what was registered."""
+    for dtype in (torch.float32, torch.float64):
+        x = torch.linspace(-2, 3, 12, dtype=dtype).view(3, 4)
+        for name in ("factories", "indexing", "calls", "operators", "dispatch", "derivatives"):
+            yield getattr(module, name)(x)
+        yield module.words(x)
+        yield module.guards(x)
+    maybe, device = torch.ones(2), torch.device("cpu")
+    given = [
+        [2],
+        device,
+        torch.half,
+        1.5,
+        "word",
+        torch.contiguous_format,
+        None,
+        (3, 4),
+        [maybe] * 3,
+    ]
+    for tensor in (maybe, None):
+        yield str(module.arguments(tensor, *given, {"a": 2.0}))
+    for call in (lambda: module.refused(maybe), module.wrong, lambda: module.arguments(1)):
+        with pytest.raises((RuntimeError, IndexError, TypeError)) as caught:
+            call()
+        yield caught.type
+        yield str(caught.value).partition("\nException raised from")[0]
+    yield module.arguments.__doc__
+    yield module.Adder(2).add(maybe)
+    ops = getattr(torch.ops, namespace)
+    yield ops.registered(maybe, 3.0, [4])
+    yield ops.inferred(maybe, 2, {"a": 1.0})
+    yield "".join(str(getattr(ops, name).default) for name in ("registered", "inferred", "more"))
+    yield "".join(
+        str(getattr(ops, name).default._schema) for name in ("registered", "inferred", "more")
+    )
+    adder = getattr(torch.classes, namespace).Adder(1.5)
+    yield adder.add(maybe)
+    yield adder.value
+
+
+@pytest.mark.slow
+def test_the_same_results_and_schemas_as_with_the_full_headers(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    found = []
+    for name, wanted in (("constructs_a", True), ("constructs_b", False)):
+        source = tmp_path / name / "constructs.cpp"
+        source.parent.mkdir()
+        source.write_text(SOURCE.read_text().replace("NAMESPACE", name))
+        build = jit.load(jit.Spec(name, (str(source),), cflags=("-O0",), narrow=wanted))
+        assert build.record.full == []
+        found.append(list(results(build.module, name)))
+    for one, other in zip(*found, strict=True):
+        if isinstance(one, str):
+            assert one.replace("constructs_a", "constructs_b") == other
+        elif isinstance(one, type):
+            assert one is other
+        else:
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
