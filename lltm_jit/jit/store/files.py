@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,10 +54,13 @@ def text(path: str) -> Content:
     known = _known.get(path)
     if known is not None and known.stamp == stamp_of(path):
         return known
-    with open(path, "rb", opener=open_at_once) as file:
-        stamp = _stamp(os.fstat(file.fileno()))
+    file = open_at_once(path, os.O_RDONLY)
+    try:
+        stamp = _stamp(os.fstat(file))
         settled = _is_settled(stamp)  # before it is read, because that takes time, too
-        read = file.read()
+        read = b"".join(iter(partial(os.read, file, stamp[1] + 1), b""))
+    finally:
+        os.close(file)
     includes = ((), ()) if b"\0" in read else _includes(os.fsdecode(read))  # a library has none
     found = Content(hashlib.sha256(read).hexdigest(), *includes, stamp)
     if settled:
@@ -284,7 +287,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it is something else.
     """
-    with open(path, "rb", opener=open_at_once) as file:
+    with open(open_at_once(path, os.O_RDONLY), "rb") as file:
         text = file.read()
     head, _, body = text.partition(b"\n")
     if head != _head(body):

@@ -36,8 +36,8 @@ def entries() -> Iterator[Entry]:
         found += [(kind, path) for path in cache.builds_directory().glob(pattern)]
     for kind, path in found:
         with suppress(OSError):  # somebody else was quicker
-            # One without a record has its own time; somebody may be about to write that.
-            used = cache.last_use(path) or path.stat().st_mtime
+            record = path / cache.RECORD  # which somebody may be about to write
+            used = (record if record.exists() else path).stat().st_mtime
             yield Entry(path, kind, used, size_of(path))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import time
@@ -233,18 +232,17 @@ def test_a_file_system_that_cannot_be_written_is_noticed(tmp_path, monkeypatch, 
 
 def test_a_stamp_that_was_fresh_before_the_file_was_read(tmp_path, monkeypatch):
     """The file may have changed while it was read, without another stamp."""
-    path, began = tmp_path / "one.h", 10**18 + 1
+    path, began, read = tmp_path / "one.h", 10**18 + 1, os.read
     clock = [began]
 
-    class Slow(io.FileIO):
-        def read(self, size=-1):
-            clock[0] += 2 * files._TICK_NS
-            return super().read(size)
+    def read_slowly(*how):
+        clock[0] += 2 * files._TICK_NS
+        return read(*how)
 
     path.write_text("one")
     monkeypatch.setattr(files, "time", SimpleNamespace(time_ns=lambda: clock[0]))
     monkeypatch.setattr(files, "_stamp", lambda status: [1, 3, began, began, 1])
-    monkeypatch.setattr(files, "open", lambda path, *_, **__: Slow(path), raising=False)
+    monkeypatch.setattr(os, "read", read_slowly)
     first = files.text(str(path)).digest
     path.write_text("two")
     assert files.text(str(path)).digest != first
