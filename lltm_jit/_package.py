@@ -129,7 +129,6 @@ def watch(
         then: called in the watching thread after each reload that changed something.
 
     Raises:
-        ToolchainError: if watchfiles is not installed.
         LltmJitError: if the module was not loaded by this package.
 
     Example:

@@ -7,7 +7,6 @@ child.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
 when_reloaded: list[Callable[[], object]] = []
 
 _current: dict[str, Build] = {}
-_asked: dict[str, float] = {}  # when a child was asked to build a family
 _placeholders: dict[str, Placeholders] = {}
 _PACKAGED = Path(__file__).parent / cache.WHEEL_FOLDER  # the families' libraries in a wheel
 _TURN = "families"  # of the threads that swap them
@@ -88,7 +86,6 @@ def start(*names: str) -> None:
             use(build)
         else:
             missing.append(wanted)
-            _asked[family] = time.time()
     for family, operators in OPERATORS.items():
         if family not in _current and family not in _placeholders:
             _placeholders[family] = Placeholders(operators, partial(load, family))
@@ -97,13 +94,9 @@ def start(*names: str) -> None:
 
 
 def load(family: str) -> Build:
-    """The current build of a family, which is loaded first if necessary.
-
-    The first use after an import that built it in the background raises the error of that build;
-    the next one tries again.
-    """
+    """The current build of a family, which is loaded first if necessary."""
     if family not in _current:
-        build = engine.load(spec(family), asked=_asked.pop(family, None))
+        build = engine.load(spec(family))
         with importing.thread_lock(_TURN):
             if family not in _current:
                 use(build)

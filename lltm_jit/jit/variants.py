@@ -12,9 +12,8 @@ import ctypes
 import functools
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +24,6 @@ from .loading import engine
 from .loading.build import Build
 from .request.spec import CONSTANTS, CUDA_SUFFIXES, Spec, absolute
 from .user.errors import BuildError, LltmJitError, ToolchainError
-from .user.progress import Reporter
 
 _NOT_FOUND = 500  # what the driver answers where there is no such kernel
 
@@ -155,37 +153,26 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
         ToolchainError, CacheError: there is no compiler, or no usable directory for the builds.
         LltmJitError: one is not loaded, and the current stream is being captured.
     """
-    found: dict[Variant, Build] = {}
-    missing: dict[Variant, Callable[..., Build]] = {}
-    for variant in dict.fromkeys(variants):
-        spec = variant.spec()
-        build = engine.loaded(spec)
-        if build is not None:
-            found[variant] = build
-            continue
-        if variant.source.suffix in CUDA_SUFFIXES:
-            _refuse_in_capture(variant)
-        missing[variant] = partial(engine.load, spec)
+    specs = {variant: variant.spec() for variant in variants}
+    loaded = {variant: engine.loaded(spec) for variant, spec in specs.items()}
+    found = {variant: build for variant, build in loaded.items() if build}
+    missing = [variant for variant in specs if variant not in found]
+    capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    for variant in missing:
+        if capturing and variant.source.suffix in CUDA_SUFFIXES:
+            raise LltmJitError(
+                f"{variant.name}: the kernel for {variant.words} is not loaded yet, and cannot be "
+                "loaded while a CUDA graph is being captured; "
+                f"call {variant.prepare or 'the operator once'} before the capture"
+            )
     if missing:
-        labels = [variant.name if len(missing) > 1 else "" for variant in missing]
-        loads = zip(missing.values(), labels, strict=True)
-        calls = [partial(load, reporter=Reporter(label=label)) for load, label in loads]
-        found |= zip(missing, engine.at_once(calls), strict=True)
+        builds = engine.load_all([specs[variant] for variant in missing])
+        found |= zip(missing, builds, strict=True)
     if torch.cuda.is_initialized():  # else this may be a machine without a GPU
         for build in found.values():
             if build.spec.device_code:  # later its file may be gone, or a graph be captured
                 _device_library(str(build.info.library))
     return [found[variant] for variant in variants]
-
-
-def _refuse_in_capture(variant: Variant) -> None:
-    """Refuse to build, or to load code into the GPU, while a CUDA graph is captured."""
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        raise LltmJitError(
-            f"{variant.name}: the kernel for {variant.words} is not loaded yet, and cannot be "
-            "loaded while a CUDA graph is being captured; "
-            f"call {variant.prepare or 'the operator once'} before the capture"
-        )
 
 
 def _address(build: Build, function: str) -> int:

@@ -79,7 +79,6 @@ def watching():
 
     The test passes only if each `watch` ends well when it is told to.
     """
-    pytest.importorskip("watchfiles")
     processes = []
 
     def start(directory, *words):

@@ -18,8 +18,6 @@ from lltm_jit import jit  # noqa: E402
 from lltm_jit.cli import spec  # noqa: E402
 from lltm_jit.jit.loading import background, reload  # noqa: E402
 
-ASKED = [time.time()]
-
 
 def tell(**facts):
     """In one write, which that of another rank on the same pipe does not come between."""
@@ -36,7 +34,7 @@ def begin():
 def use(family="_C"):
     """What a use of the family gives: the last line of its text, or the error."""
     try:
-        done = jit.load(spec(family), asked=ASKED.pop() if ASKED else None)
+        done = jit.load(spec(family))
     except jit.LltmJitError as error:
         return {"error": type(error).__name__, "message": str(error)}
     background.collect(family)

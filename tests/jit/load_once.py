@@ -4,7 +4,6 @@
 
 KILL=before NAME / after NAME in the environment ends it hard when that file of a build is renamed;
 TEXT is a source, in place of the directory's;
-ASK_AFTER=FILE waits for FILE before it asks for the build;
 WAIT=FILE makes FILE when all is loaded and stays until FILE.go is there.
 
 The package's own extension is not wanted here, so ``lltm_jit`` is entered without its ``__init__``,
@@ -52,8 +51,6 @@ def main(directory, repeats="1"):
     if "KILL" in os.environ:
         kill_while_publishing(os.environ["KILL"])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    while "ASK_AFTER" in os.environ and not Path(os.environ["ASK_AFTER"]).exists():
-        time.sleep(0.02)
     spec = jit.Spec("_C", (directory,))
     if "TEXT" in os.environ:
         spec = jit.Spec("_C", texts=(("main.cpp", os.environ["TEXT"]),))

@@ -5,7 +5,6 @@ The caller holds the lock of the request's place.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from contextlib import suppress
@@ -16,7 +15,7 @@ from ..machine.tools import cuda_cure, find_ninja, why_no_cxx
 from ..request import texts
 from ..request.request import Request, in_short, previous, reasons
 from ..request.spec import CONSTANTS
-from ..store import cache, files, lock, retention
+from ..store import cache, files, retention
 from ..store.cache import Record
 from ..store.files import Inputs
 from ..user import settings
@@ -107,7 +106,6 @@ class _Build:
             store.changed.update(each.inputs.changes(request.base, store.stamps))
         record = self._record(store, made)
         cache.publish(work, record)
-        store.stamps.save(record.directory, record.inputs.files)
         return record
 
     def _prepare(self) -> None:
@@ -193,7 +191,6 @@ class _Build:
         for name, seconds in finished(self._request.work).items():
             if name in self._request.objects and (kept := store.keep(name, seconds)):
                 made[name] = kept
-        store.save()
 
     def _record(self, store: Store, made: dict[str, Made]) -> Record:
         """What was built.
@@ -204,7 +201,6 @@ class _Build:
         request, spec = self._request, self._request.spec
         linked = Inputs() if spec.device_code else store.linked()
         inputs = _joined([*(each.inputs for each in made.values()), linked], request)
-        store.save()
         before, now = request.content["files"], Request(spec, request.toolchain).content
         edited = store.changed | {label for label, _ in before.items() ^ now["files"].items()}
         if edited or now != request.content:
@@ -230,15 +226,9 @@ class _Build:
         )
 
     def _fail(self, status: int) -> None:
-        """Raise the first error, and leave it for the processes that wait."""
-        request = self._request
+        """Raise the first error."""
         said = "".join(texts.read([str(self._log)]))  # empty if somebody removed the cache
-        error = diagnostics.explain(said, request, self._log, status, self._jobs)
-        blamed = diagnostics.blamed(said, request)
-        if not any(os.stat(path).st_ctime >= self._began for path in blamed):  # edited meanwhile
-            with suppress(CacheError):
-                lock.record_failure(request.place, error, blamed)
-        raise error
+        raise diagnostics.explain(said, self._request, self._log, status, self._jobs)
 
     def _tell_plan(self, made: dict[str, Made]) -> None:
         """Describe what is about to happen, for verbose output."""
@@ -277,8 +267,7 @@ def _joined(parts: list[Inputs], request: Request) -> Inputs:
     read = {label: found[label] for label in found if label not in request.content["files"]}
     names = {name for part in parts for name in part.names}
     folders = dict.fromkeys(folder for part in parts for folder in part.folders)
-    first = files.first_parts(names)
-    have = {each: files.names_in(files.place(request.base, each), first) for each in folders}
+    have = {each: files.names_in(files.place(request.base, each), names) for each in folders}
     return Inputs(read, {folder: sorted(names) for folder, names in have.items()}, sorted(names))
 
 

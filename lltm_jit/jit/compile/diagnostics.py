@@ -118,13 +118,6 @@ def warnings(log: str, request: Request) -> list[str]:
     return told
 
 
-def blamed(log: str, request: Request) -> list[str]:
-    """The user's files that the errors name."""
-    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", plain(log)))
-    named -= {request.path_of(name) for name, _ in request.spec.texts}
-    return [path for path in named if request.is_own(path) and os.path.isfile(path)]
-
-
 def _parse(log: str, request: Request) -> tuple[list[_Error], list[_Error]]:
     """The errors in a build's output, in order, and the warnings, each once."""
     blocks: list[list[str]] = [[]]  # each begins with a step, or with an error that has a place

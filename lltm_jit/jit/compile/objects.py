@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -66,7 +65,7 @@ class Store:
     ) -> None:
         self._request, self._commands, self._headers = request, commands, headers
         self._since = since
-        self.stamps = files.Stamps(request.work)
+        self.stamps = files.Stamps()
         # The user's texts as they are when the build begins; given ones are written by us alone.
         digests = request.content["files"]
         self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
@@ -139,14 +138,10 @@ class Store:
     def _put(self, name: str, made: Made) -> None:
         folder = self._folder(name)
         entry = folder / f"{self._command(name)}-{digest_of(made.inputs)}.json"
-        mine = entry.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
         with cache.writing():
             cache.make_directory(folder)
-            try:
-                cache.link_or_copy(self._request.work / name, mine)
-                os.replace(mine, entry.with_suffix(".o"))
-            finally:
-                mine.unlink(missing_ok=True)
+            with files.replacing(entry.with_suffix(".o")) as partial:
+                cache.link_or_copy(self._request.work / name, partial)
             told = {"digest": made.digest, "seconds": made.seconds}
             files.write_json(entry, {**told, "inputs": made.inputs._asdict()})
 
@@ -229,10 +224,6 @@ class Store:
             if os.path.getsize(path) <= _TEXT_BYTES:
                 (told,) = texts.read([path]) or ("",)
         return texts.asks(told, (*self._request.cflags, *self._request.cuda_cflags))
-
-    def save(self) -> None:
-        """Keep the digests of files that this build has read, for the next one in this place."""
-        self.stamps.save()
 
 
 def _came(path: str) -> int:

@@ -22,9 +22,9 @@ from ..user.errors import LltmJitError
 if TYPE_CHECKING:
     from ..request.spec import Spec
 
-_LOCK = "import"  # of the process that has a child; the other ranks of a job need none
+_LOCK = "import"  # which the child holds; the other ranks of a job need none
 _NICE = 5
-_PATIENCE = 2.0  # seconds that a program which ends waits for its child
+_PATIENCE = 2.0  # seconds that a child has to end
 # Not `-m`, which would import from the current directory first. From its first moment on it ends
 # when its standard input does: at once while it imports, where Ctrl-C may get lost, and by Ctrl-C
 # once it builds, which keeps what is compiled by then.
@@ -44,9 +44,7 @@ sys.exit(main())
 """
 
 _child: subprocess.Popen[bytes] | None = None
-_ending: list[subprocess.Popen[bytes]] = []  # those that were told to end
-_names: set[str] = set()
-_held: int | None = None  # the lock
+_names: set[str] = set()  # of what it builds
 _pipe: tuple[int, os.stat_result]  # our end of the pipe to the child
 _turn = threading.Lock()
 
@@ -59,13 +57,13 @@ def start(specs: list[Spec]) -> None:
     from ..compile.ninja import interpreter
     from ..store import cache, lock
 
-    global _child, _held, _pipe
+    global _child, _pipe
     with _turn, suppress(OSError, LltmJitError):
         wanted = _names | {spec.name for spec in specs}
         _end()
         cache.make_builds_directory()
-        _held = lock.take(_LOCK)
-        if _held is None:
+        held = lock.take(_LOCK)
+        if held is None:
             return
         path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
         theirs, ours = os.pipe()
@@ -77,68 +75,53 @@ def start(specs: list[Spec]) -> None:
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "LLTM_JIT_AT_IMPORT": "0"},
                 start_new_session=True,
+                pass_fds=[held],
             )
         finally:
             os.close(theirs)
+            lock.close(held)
         _pipe = (ours, os.fstat(ours))
         _names.update(wanted)
 
 
 def stand_back(spec: Spec) -> None:
     """End the child, unless the caller is about to wait for what it builds."""
-    _ending[:] = [child for child in _ending if child.poll() is None]  # no zombie stays
     if _child is not None and (_child.poll() is not None or spec.name not in _names):
         with _turn:
             _end()
 
 
 def collect(name: str) -> None:
-    """Wait until the child is gone, once all that it was to build is in use."""
+    """End the child, once all that it was to build is in use."""
     _names.discard(name)
     if not _names:
         with _turn:
             _end()
-        for child in [*_ending]:
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=5)
 
 
 def _end() -> None:
-    global _child, _held
-    if _child is not None:
+    """End the child, and collect it: as process 1 of a container, nobody else might."""
+    global _child
+    child, _child = _child, None
+    _names.clear()
+    if child is not None:
         descriptor, then = _pipe
         with suppress(OSError):
             # A program that becomes a daemon closes all that is open, and may reuse the number.
             if os.path.samestat(os.fstat(descriptor), then):
                 os.close(descriptor)
-        _ending.append(_child)
-        _child = None
-    _names.clear()
-    if _held is not None:
-        from ..store import lock
-
-        lock.release(_held)
-        _held = None
-
-
-def _end_well() -> None:
-    """Collect the child: who inherited it, as process 1 of a container, might not."""
-    _end()
-    for child in _ending:
         with suppress(subprocess.TimeoutExpired):
             child.wait(timeout=_PATIENCE)
 
 
 def _forget() -> None:
     """A forked child keeps nobody's child alive."""
-    global _child, _held, _turn
+    global _turn
     _turn = threading.Lock()
-    for child in (*_ending, *([_child] if _child else [])):
-        child.returncode = 0  # not ours to wait for
-    _held = None  # which lock.py closes
+    if _child is not None:
+        _child.returncode = 0  # not ours to wait for
     _end()
-    _ending.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
-atexit.register(_end_well)
+atexit.register(_end)

@@ -115,16 +115,14 @@ def own_files(request: Request, record: Record) -> list[Path]:
     return [Path(path) for path in dict.fromkeys(paths)]
 
 
-def info_of(
-    record: Record, request: Request, *, cached: bool, directory: Path | None = None
-) -> BuildInfo:
-    """A build in short, which may lie outside the cache."""
-    made, directory = record.content, directory or record.directory
+def info_of(record: Record, request: Request, *, cached: bool) -> BuildInfo:
+    """A build in short."""
+    made = record.content
     return BuildInfo(
         name=record.name,
         key=record.key,
-        directory=directory,
-        library=directory / record.library,
+        directory=record.directory,
+        library=record.file,
         reason=record.reason,
         seconds=record.seconds,
         cached=cached,

@@ -9,7 +9,6 @@ else lock, look again, compile, publish, import
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -32,21 +31,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ATTEMPTS = 5  # builds that start over because a source was edited meanwhile
-_POLL = 0.1  # seconds until a caller of several builds notices that it is not wanted any more
 _loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor unloaded
 
 
-def load(
-    spec: Spec,
-    *,
-    verbose: bool | None = None,
-    reporter: Reporter | None = None,
-    asked: float | None = None,
-) -> Build:
+def load(spec: Spec, *, verbose: bool | None = None, reporter: Reporter | None = None) -> Build:
     """Load the extension that a spec describes, and build it first if necessary.
 
-    Steps are printed as LLTM_JIT_VERBOSE says, by default. ``asked`` is the time of the request: a
-    build that has failed since is not made again. The same content gives the same module again.
+    Steps are printed as LLTM_JIT_VERBOSE says, by default. The same content gives the same module
+    again.
 
     Raises:
         BuildError: the sources do not compile, link or import; the text is the first error.
@@ -55,20 +47,19 @@ def load(
     """
     reporter = reporter or _reporter(verbose)
 
-    def use(request: Request, asked: float) -> Build:
-        if build := _find_loaded(request):
-            reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
-        elif not (build := _packaged(request)):
-            build = _import(request, *_obtain(request, asked, reporter))
-            _warn_of_gpus(request, reporter)
-            reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
+    def use(request: Request) -> Build:
+        if build := _ready(request, reporter.say):
+            reporter.detail(f"no work to do: {build.info.directory} holds this build")
+        else:
+            build = _import(request, *_make(request, reporter))
+        reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
         if build.operators:
             from . import operators
 
             operators.put_in_force(build.operators)
         return build
 
-    return _with_request(spec, reporter, use, asked)
+    return _with_request(spec, reporter, use)
 
 
 def find(spec: Spec) -> Build | None:
@@ -77,10 +68,7 @@ def find(spec: Spec) -> Build | None:
         cache.check_private()
         request = Request(spec)
         with importing.thread_lock(request.key):
-            found = _find_loaded(request) or _packaged(request)
-            if found is None and (record := _find(request, lambda text: _reporter().say(text))):
-                found = _import(request, record, cached=True)
-            return found
+            return _ready(request, lambda text: _reporter().say(text))
 
 
 def loaded(spec: Spec) -> Build | None:
@@ -88,40 +76,47 @@ def loaded(spec: Spec) -> Build | None:
     return _find_loaded(Request(spec))
 
 
+def _ready(request: Request, say: Callable[[str], None]) -> Build | None:
+    """The build of a request that is loaded, or can be without compiling."""
+    if build := _find_loaded(request):
+        return build
+    record = _in_package(request) or _find(request, say)
+    return _import(request, record, cached=True) if record else None
+
+
 def _find_loaded(request: Request) -> Build | None:
     for key, build in list(_loaded.items()):  # other threads load, too
-        if key.startswith(request.key):
-            stamps = Stamps(build.info.directory)
-            if request.matches(build.record, stamps):
-                stamps.save()
-                return build
+        stamps = Stamps(build.info.directory)
+        if key.startswith(request.key) and request.matches(build.record, stamps):
+            return build
     return None
 
 
-def _import(request: Request, record: Record, cached: bool, directory: Path | None = None) -> Build:
+def _import(request: Request, record: Record, cached: bool) -> Build:
     """Load a library that is known to be valid; a later load of its content returns it again."""
     if record.key not in _loaded:
-        info = info_of(record, request, cached=cached, directory=directory)
-        module = importing.import_library(request, record, info.library)
+        info = info_of(record, request, cached=cached)
+        module = importing.import_library(request, record)
         for build in list(_loaded.values()):
             if build.record.name == record.name and not build.spec.ours:
                 build.keep_classes()
         _loaded[record.key] = Build(module, record, request, info)
+        _warn_of_gpus(request)
     return _loaded[record.key]
 
 
-def _warn_of_gpus(request: Request, reporter: Reporter) -> None:
+def _warn_of_gpus(request: Request) -> None:
     """Say which of this machine's GPUs have no code in a build whose architectures were chosen."""
-    given = settings.text("TORCH_CUDA_ARCH_LIST")
-    if not request.with_cuda or not (
-        given or request.architectures != request.toolchain.architectures
-    ):
+    chosen = settings.text("TORCH_CUDA_ARCH_LIST") or (
+        request.architectures != request.toolchain.architectures
+    )
+    if not request.with_cuda or not chosen:
         return
     from ..machine import gpus
 
     for major, minor in gpus.compute_capabilities():
         if not gpus.runs_any(request.architectures, (major, minor)):
-            reporter.say(
+            _reporter().say(
                 f"{request.spec.title} has code for {', '.join(request.architectures)} alone, and "
                 f"none for this machine's GPU of {major}.{minor}: its kernels cannot run there; "
                 f"add {major}.{minor} to TORCH_CUDA_ARCH_LIST, or to your -gencode flags"
@@ -132,8 +127,9 @@ def build(spec: Spec, *, force: bool = False, reporter: Reporter | None = None) 
     """Build an extension without importing it; with ``force`` every file, even if it is cached."""
     reporter = reporter or _reporter()
 
-    def make(request: Request, asked: float) -> BuildInfo:
-        record, cached = _obtain(request, asked, reporter, force=force)
+    def make(request: Request) -> BuildInfo:
+        found = None if force else _find(request, reporter.say)
+        record, cached = (found, True) if found else _make(request, reporter, force)
         return info_of(record, request, cached=cached)
 
     return _with_request(spec, reporter, make)
@@ -143,9 +139,7 @@ def inspect(spec: Spec) -> BuildInfo | None:
     """What :func:`load` would find; None if it would compile. Builds and imports nothing."""
     with cache.at_root(spec.root):
         request = Request(spec)
-        if found := _in_package(request):
-            return info_of(*found[:1], request, cached=True, directory=found[1])
-        record = _find(request, lambda text: None, to_load=False)
+        record = _in_package(request) or _find(request, lambda text: None)
         return info_of(record, request, cached=True) if record else None
 
 
@@ -163,27 +157,20 @@ def folders(spec: Spec) -> list[str]:
     return sorted(found)
 
 
-def _with_request(
-    spec: Spec,
-    reporter: Reporter,
-    action: Callable[[Request, float], T],
-    asked: float | None = None,
-) -> T:
+def _with_request(spec: Spec, reporter: Reporter, action: Callable[[Request], T]) -> T:
     """Run an action on the present sources, under the lock that the threads of this process share.
 
-    The action also gets the time of the request. If a source is edited during the build, the action
-    is run again.
+    If a source is edited during the build, the action is run again.
     """
     with cache.at_root(spec.root):
         cache.check_private()
         reporter.detail(f"builds are kept in {cache.root()}")
         named = ""
         for _ in range(_ATTEMPTS):
-            began = time.time() if asked is None else asked
             request = Request(spec)
             try:
                 with importing.thread_lock(request.key):
-                    return action(request, began)
+                    return action(request)
             except KeyboardInterrupt as interrupt:
                 told = f"KeyboardInterrupt: {spec.title} is not built; what it compiled is kept"
                 interrupt._render_traceback_ = told.splitlines  # type: ignore[attr-defined]  # in IPython
@@ -196,14 +183,8 @@ def _with_request(
     )
 
 
-def _obtain(
-    request: Request, asked: float, reporter: Reporter, force: bool = False
-) -> tuple[Record, bool]:
-    """The record of a build, and whether it was cached."""
-    record = None if force else _find(request, reporter.say)
-    if record is not None:
-        reporter.detail(f"no work to do: {record.directory} holds this build")
-        return record, True
+def _make(request: Request, reporter: Reporter, force: bool = False) -> tuple[Record, bool]:
+    """The record of a new build, or of one that another process has just made, and whether so."""
     if settings.flag("LLTM_JIT_DISABLE_JIT"):
         raise ToolchainError(
             f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids "
@@ -218,22 +199,19 @@ def _obtain(
     follower = Follower(reporter, request.work / cache.LOG)
     with lock.held(request.place, reporter.say, follower.look):
         reporter.close()
-        if not force:
-            # The first look reported damaged builds.
-            record = _find(request, reporter.detail)
-            if record is not None:
-                return record, True
-            lock.raise_failure_of_others(request.place, asked)
+        # Damaged builds were reported by the first look.
+        if not force and (record := _find(request, reporter.detail)):
+            return record, True
         return builder.build(request, reporter, anew=force), False
 
 
-def _reporter(verbose: bool | None = None) -> Reporter:
+def _reporter(verbose: bool | None = None, label: str = "") -> Reporter:
     from ..user.progress import Reporter
 
-    return Reporter(verbose)
+    return Reporter(verbose, label)
 
 
-def _find(request: Request, say: Callable[[str], None], to_load: bool = True) -> Record | None:
+def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a valid and current build, now marked as used; a damaged one is reported.
 
     Without a compiler, that may be any build of this name that would do.
@@ -245,10 +223,8 @@ def _find(request: Request, say: Callable[[str], None], to_load: bool = True) ->
             record, stamps = cache.read_record(directory), Stamps(directory)
             if record is None or not _fits(request, record, stamps, with_compiler):
                 continue
-            if to_load:
-                cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
-            importing.check_library(record, directory / record.library, stamps)
-            stamps.save()
+            cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
+            importing.check_library(record, stamps)
             return record
         except DamagedBuild as damage:
             say(f"the cached build {directory.name} is damaged: {damage}")
@@ -263,20 +239,14 @@ def _fits(request: Request, record: Record, stamps: Stamps, with_compiler: bool)
     return not packaged.why_not(request, record)
 
 
-def _in_package(request: Request) -> tuple[Record, Path] | None:
-    """The record and the folder of a library that a wheel brings for a request, if it fits."""
+def _in_package(request: Request) -> Record | None:
+    """The record of a library that a wheel brings for a request, if it fits."""
     folder = Path(request.spec.packaged or Path(request.base) / cache.WHEEL_FOLDER)
     if request.spec.texts or not (folder / f"{request.spec.name}.json").exists():
         return None
     from . import packaged
 
-    record = packaged.matching(request, folder)
-    return (record, folder) if record else None
-
-
-def _packaged(request: Request) -> Build | None:
-    found = _in_package(request)
-    return _import(request, found[0], True, found[1]) if found else None
+    return packaged.matching(request, folder)
 
 
 def package(spec: Spec, folder: Path) -> None:
@@ -294,7 +264,9 @@ def package(spec: Spec, folder: Path) -> None:
 
 def load_all(specs: Sequence[Spec]) -> list[Build]:
     """Load several extensions; those that are not built yet are built at the same time."""
-    return at_once(partial(load, spec, reporter=_labelled(spec)) for spec in specs)
+    labels = [spec.name if len(specs) > 1 else "" for spec in specs]
+    loads = zip(specs, labels, strict=True)
+    return at_once(partial(load, spec, reporter=_reporter(label=label)) for spec, label in loads)
 
 
 def build_all(
@@ -302,40 +274,25 @@ def build_all(
 ) -> list[BuildInfo]:
     """Build several extensions at the same time, unless they are cached, without loading them."""
     return at_once(
-        partial(build, spec, force=force, reporter=_labelled(spec, verbose)) for spec in specs
+        partial(build, spec, force=force, reporter=_reporter(verbose, spec.name)) for spec in specs
     )
-
-
-def _labelled(spec: Spec, verbose: bool | None = None) -> Reporter:
-    from ..user.progress import Reporter
-
-    return Reporter(verbose, label=spec.name)
 
 
 def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
     """The results of several builds; when one fails, the others are cancelled."""
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+    from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    from ..user import cancel
+    from ..user.cancel import cancelled_by
 
     calls, unwanted = list(calls), threading.Event()
     if len(calls) == 1:
         return [calls[0]()]
-
-    def cancellable(call: Callable[[], T]) -> T:
-        with cancel.cancelled_by(unwanted):
-            return call()
-
-    with ThreadPoolExecutor(len(calls) or 1) as pool:
-        futures = [pool.submit(copy_context().run, cancellable, call) for call in calls]
+    with ThreadPoolExecutor(len(calls) or 1) as pool, cancelled_by(unwanted):
+        futures = [pool.submit(copy_context().run, call) for call in calls]
         try:
-            while True:
-                done, rest = wait(futures, _POLL, FIRST_EXCEPTION)
-                for future in done:
-                    future.result()  # raises its error
-                if not rest:
-                    return [future.result() for future in futures]
-                cancel.check()
+            for future in as_completed(futures):
+                future.result()  # raises its error
         except BaseException:
             unwanted.set()
             raise
+        return [future.result() for future in futures]

@@ -38,28 +38,28 @@ def thread_lock(key: str) -> threading.RLock:
     return _in_process.setdefault(key, threading.RLock())
 
 
-def check_library(record: Record, library: Path, stamps: Stamps) -> None:
+def check_library(record: Record, stamps: Stamps) -> None:
     """Check the content of a build's library.
 
     Raises:
         DamagedBuild: the library is missing or is not what was built, or others may write to it.
     """
-    if problem := private.why_not_private(library):
+    if problem := private.why_not_private(record.file):
         raise DamagedBuild(problem)
-    if stamps.digests([str(library)]) != {str(library): record.digest}:
-        is_there = "is not the file that was built" if library.exists() else "is missing"
+    if stamps.digests([str(record.file)]) != {str(record.file): record.digest}:
+        is_there = "is not the file that was built" if record.file.exists() else "is missing"
         raise DamagedBuild(f"{record.library} {is_there}")
 
 
-def import_library(request: Request, record: Record, library: Path) -> ModuleType:
+def import_library(request: Request, record: Record) -> ModuleType:
     """Import a checked library.
 
     Each build is imported under a name of its own, because pybind11 returns the module that it
     already has under a known name; the last part of the name is compiled into every object. What
     the library defines then belongs to a module of the plain name, where pickle finds it.
     """
-    cache.check_private(library)
-    spec, path = request.spec, str(library)
+    cache.check_private(record.file)
+    spec, path = request.spec, str(record.file)
     module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path
     try:
@@ -76,7 +76,7 @@ def import_library(request: Request, record: Record, library: Path) -> ModuleTyp
         from ..compile import diagnostics
 
         with suppress(OSError):  # it was not loaded
-            if operators := operators_of(spec, library):
+            if operators := operators_of(spec, record.file):
                 operators.register(False)  # what failed is the module alone
         # torch.ops.load_library names the path alone, and has the reason below it.
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error

@@ -17,17 +17,12 @@ from ..machine import gpus
 from ..machine.toolchain import includes
 from ..request import flags
 from ..request.request import TOOLS, Request, words_of
-from ..store import cache, files, private
+from ..store import cache, files
 from ..store.cache import DamagedBuild, Record
 from ..user.progress import Reporter
 from . import importing
 
-# Flags that users do not choose: those that the engine or a machine adds, and include paths.
-_GIVEN = (
-    r"-(?:DWITH_CUDA|DCPU_CAPABILITY|m(?:avx|fma|f16c)|fopenmp|fno-gnu-unique|-param|I|U__CUDA_NO)"
-    r"|-fno-canonical-system-headers"
-)
-_GIVEN += r"|-fdiagnostics|-(?:isystem|iquote|idirafter|Xcompiler|O3$)"
+_FOLDER = r"-(?:I|isystem|iquote|idirafter)"  # for headers, which another machine has elsewhere
 _KINDS = r"-(?:g|G|lineinfo|fsanitize=.*)$"
 
 
@@ -36,19 +31,16 @@ def matching(request: Request, folder: Path) -> Record | None:
 
     If it does not, a line tells why. A folder that other users may write to is passed over.
     """
-    path = folder / f"{request.spec.name}.json"
     try:
-        record = cache.record_in(path)
-        problem = private.why_not_private(path) or why_not(request, record)
-        if not problem:
-            importing.check_library(record, folder / record.library, files.Stamps(folder))
-            return record
-    except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}"
+        record = cache.read_record(folder, f"{request.spec.name}.json")
+        problem = why_not(request, record) if record else ""
+        if record and not problem:
+            importing.check_library(record, files.Stamps())
     except DamagedBuild as damage:
         problem = str(damage)
-    Reporter().say(f"the packaged library of {request.spec.name} is not used: {problem}")
-    return None
+    if problem:
+        Reporter().say(f"the packaged library of {request.spec.name} is not used: {problem}")
+    return None if problem else record
 
 
 def why_not(request: Request, record: Record) -> str:
@@ -65,7 +57,8 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
         before, now = _chosen(record.spec[kind]), _chosen(getattr(request.spec, kind))
         if before != now:
             yield f"{words_of(kind)} were {before or 'none'} and are {now or 'none'}"
-    before, now = (" ".join(sorted(_kinds(each["cflags"]))) for each in (made, here))
+    kinds = ({word for word in each["cflags"] if re.match(_KINDS, word)} for each in (made, here))
+    before, now = (" ".join(sorted(each)) for each in kinds)
     if before != now:
         yield f"it was built with {before or 'no debug flags'}, and {now or 'none'} are wanted"
     yield from _file_changes(request, record)
@@ -83,12 +76,8 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
 
 def _chosen(given: Any) -> str:
     """The flags that a user chose, as the compiler takes them: `-D N=4` as `-DN=4`."""
-    joined = re.sub(r"(?m)^(-[DUILl]|-isystem|-iquote)\n", r"\1", "\n".join(flags.words(given)))
-    return " ".join(word for word in joined.split("\n") if not re.match(_GIVEN, word))
-
-
-def _kinds(given: list[str]) -> set[str]:
-    return {word for word in given if re.match(_KINDS, word)}
+    joined = re.sub(rf"(?m)^(-[DULl]|{_FOLDER})\n", r"\1", "\n".join(flags.words(given)))
+    return " ".join(word for word in joined.split("\n") if not re.match(_FOLDER, word))
 
 
 def _file_changes(request: Request, record: Record) -> Iterator[str]:
@@ -99,11 +88,9 @@ def _file_changes(request: Request, record: Record) -> Iterator[str]:
         if now.get(label, files.text_digest(path)) != then:
             yield f"{label} {'changed' if os.path.exists(path) or label in now else 'removed'}"
     yield from (f"{label} added" for label in now if label not in before)
-    if not request.toolchain.cxx:
-        made_here = record.inputs
-    else:  # on a machine of its own, what is outside the sources is another version
-        own = {label: then for label, then in record.inputs.files.items() if label[:1] != "/"}
-        made_here = files.Inputs(own)
-    for label, then in made_here.files.items():
-        if files.digest(files.place(request.base, label)) not in (then, files.STALE):
+    for label, then in record.inputs.files.items():
+        # With a compiler, this is a machine of its own: others' headers may be another version.
+        watched = label[:1] != "/" or not request.toolchain.cxx
+        path = files.place(request.base, label)
+        if watched and files.digest(path) not in (then, files.STALE):
             yield f"{label} changed"

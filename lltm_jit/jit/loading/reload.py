@@ -49,7 +49,13 @@ def give(build: Build) -> ModuleType:
     """
     with importing.thread_lock(_TURN):
         showing = [module for module, shown in given_modules() if shown is build]
-        module = showing[-1] if showing else _fresh(build)
+        if showing:
+            module = showing[-1]
+        elif build.module not in _given:
+            module = build.module
+        else:  # a reload has filled that one with another build
+            module = ModuleType(build.spec.name)
+            vars(module).update(build.names)
         if build.spec.python_module and _is_ours(build.spec.name):
             sys.modules[build.spec.name] = module
         _given[module] = build
@@ -67,15 +73,6 @@ def load_and_give(spec: Spec, verbose: bool) -> ModuleType | str:
         return module
     # A library goes by its own path: the loader would take the link's for the one it first led to.
     return str(place if spec.standalone else library)
-
-
-def _fresh(build: Build) -> ModuleType:
-    """The build's own module, or another one if a reload has filled that one with another build."""
-    if build.module not in _given:
-        return build.module
-    module = ModuleType(build.spec.name)
-    vars(module).update(build.names)
-    return module
 
 
 def given_modules() -> Iterator[tuple[ModuleType, Build]]:

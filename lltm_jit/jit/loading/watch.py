@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..request.spec import CUDA_SUFFIXES, HEADER_SUFFIXES, OF_GCC
+from ..store.files import stamp_of
 from ..user.cancel import Cancelled, cancelled_by
-from ..user.errors import LltmJitError, ToolchainError
+from ..user.errors import LltmJitError
 from .reload import Reload
 
 _SUFFIXES = (*OF_GCC, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
-_POLL_MS = 200  # how soon a watch that ends is noticed
+_POLL = 0.15  # seconds between two looks, each of which takes a millisecond for some hundred files
+_SAVING = 0.05  # seconds that an editor may take to write a file
 
 
 @contextmanager
@@ -25,71 +27,36 @@ def watch(
 ) -> Iterator[None]:
     """Reload in a thread whenever a source in one of the folders is saved.
 
-    The folders are watched without those inside them, and asked for again after each change, which
-    may have brought others. ``then`` is called with the result of each reload that changed
-    something. A build error is printed, and the old build stays in use; an error in ``then`` is
-    printed as that of a thread. A save during a rebuild cancels that and begins anew, and so does
-    the end of the ``with`` block, which ends the watch.
+    The folders are watched without those inside them, and asked for again after each reload, which
+    may have brought others. The files are looked at, because no system tells of changes on network
+    file systems. ``then`` is called with the result of each reload that changed something. A build
+    error is printed, and the old build stays in use; an error in ``then`` is printed as that of a
+    thread. A save during a rebuild cancels that and begins anew, and so does the end of the
+    ``with`` block, which ends the watch.
     """
-    try:
-        import watchfiles
-    except ImportError:
-        raise ToolchainError(
-            "watching needs watchfiles; run `python -m pip install watchfiles`"
-        ) from None
-    stop, ready = threading.Event(), threading.Event()
+    stop = threading.Event()
 
-    def watch_them(wanted: set[str], again: bool) -> set[str]:
-        """Watch until others are wanted, or until the end; returns what is wanted then."""
-        watched = _there(wanted)
-        changes = watchfiles.watch(
-            *watched,
-            watch_filter=lambda change, path: (
-                path.endswith(_SUFFIXES) or (change == change.added and os.path.isdir(path))
-            ),
-            debounce=50,
-            step=10,
-            stop_event=stop,
-            rust_timeout=_POLL_MS,
-            yield_on_timeout=True,  # the first one tells that the watch has begun
-            raise_interrupt=False,
-            recursive=False,
-        )
-        now, stale, once = wanted, threading.Event(), None
-        try:
-            for changed in changes:
-                ready.set()
-                if changed or again:
-                    _cancel(once, stale)
-                    # In a thread: an error of the callback ends that, and not the watch.
-                    stale, again = threading.Event(), False
-                    once = threading.Thread(target=_reload_and_tell, args=(reload, then, stale))
-                    once.start()
-                elif once and not once.is_alive():
-                    once = None
-                    with suppress(LltmJitError):  # of sources that cannot be read; the reload told
-                        now = {*folders()}
-                if now != wanted or _there(now) != watched:
-                    return now
-            return wanted
-        finally:
-            _cancel(once, stale)
+    def run(wanted: set[str], seen: dict[str, list[int]]) -> None:
+        rebuild, stale = None, threading.Event()
+        while not stop.wait(_POLL):
+            if rebuild is not None and not rebuild.is_alive():
+                rebuild = None
+                with suppress(LltmJitError):  # of sources that cannot be read; the reload told
+                    wanted = {*folders()}  # of new ones, a reload finds what was saved before
+            if _sources(wanted) != seen:
+                stop.wait(_SAVING)
+                seen = _sources(wanted)
+                _cancel(rebuild, stale)
+                # In a thread: an error of the callback ends that, and not the watch.
+                stale = threading.Event()
+                rebuild = threading.Thread(target=_reload_and_tell, args=(reload, then, stale))
+                rebuild.start()
+        _cancel(rebuild, stale)
 
-    def run() -> None:
-        again = False
-        try:
-            wanted = {*folders()}
-            while not stop.is_set():
-                # A reload at the beginning of a watch finds what was saved before it.
-                wanted, again = watch_them(wanted, again), True
-        except (OSError, RuntimeError) as error:  # such as too many watches for this user
-            say(f"stopped watching: {error}")
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=run, name="lltm_jit watch", daemon=True)
+    wanted = {*folders()}
+    begun = (wanted, _sources(wanted))
+    thread = threading.Thread(target=run, args=begun, name="lltm_jit watch", daemon=True)
     thread.start()
-    ready.wait()
     try:
         yield
     finally:
@@ -97,13 +64,16 @@ def watch(
         thread.join()
 
 
-def _there(folders: Iterable[str]) -> dict[str, int]:
-    """The folders that can be watched, and what tells each from another of the same name."""
+def _sources(folders: Iterable[str]) -> dict[str, list[int]]:
+    """The sources in folders with their stamps, and the folders inside."""
     found = {}
-    for path in folders:
-        with suppress(OSError):
-            if os.access(path, os.R_OK | os.X_OK):
-                found[path] = os.stat(path).st_ino
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as entries:  # or it is gone, or another user's
+            for entry in entries:
+                if entry.is_dir():
+                    found[entry.path] = list[int]()
+                elif entry.name.endswith(_SUFFIXES):
+                    found[entry.path] = stamp_of(entry.path)
     return found
 
 

@@ -10,8 +10,6 @@ what it finds before use, so that a damaged build is a cache miss, never a crash
 import errno
 import os
 import re
-import stat
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -23,7 +21,7 @@ from ..user.errors import CacheError
 from . import files, private
 from .files import Inputs
 
-SCHEMA = 12  # of the records; a part of each key, so that versions share a root
+SCHEMA = 13  # of the records; a part of each key, so that versions share a root
 # How far a key tells what is built: by which name and constants, by which
 # request, and from which files.
 NAME, REQUEST, FILES = 4, 20, 28
@@ -34,6 +32,15 @@ _SPACE = (
     "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
     "TORCH_EXTENSIONS_DIR to a directory on another disk"
 )
+_NO_LOCKS = (
+    "the file system does not support locks; set TORCH_EXTENSIONS_DIR to a directory on another "
+    "one, such as a local disk"
+)
+# How to go on after some of the system's refusals to write.
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _SPACE),
+    **dict.fromkeys((errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP), _NO_LOCKS),
+}
 
 
 class DamagedBuild(Exception):
@@ -46,7 +53,7 @@ class Record(NamedTuple):
     ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
     ``toolchain`` is what it was built with, and ``full`` are the objects that do not compile with
-    narrow headers.
+    narrow headers. ``folder`` is where the record was found, if it was.
     """
 
     key: str
@@ -63,11 +70,17 @@ class Record(NamedTuple):
     steps: dict[str, float]
     toolchain: dict[str, Any]
     full: list[str]
+    folder: Path | None = None
 
     @property
     def directory(self) -> Path:
-        """Where this build is."""
-        return builds_directory() / self.key
+        """Where this build is, or is to be."""
+        return self.folder or builds_directory() / self.key
+
+    @property
+    def file(self) -> Path:
+        """The library."""
+        return self.directory / self.library
 
     @property
     def name(self) -> str:
@@ -136,7 +149,7 @@ def writing() -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or builds_directory()
-        cure = _SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else _own_root()
+        cure = _CURES.get(error.errno or 0) or _own_root()
         raise CacheError(f"cannot write to {where}: {error.strerror or error}; {cure}") from error
 
 
@@ -146,9 +159,7 @@ def make_builds_directory() -> Path:
     with writing():
         for path in reversed((directory.parent, *directory.parent.parents)):
             if not path.exists():
-                # The umask alone opens none to a group.
-                shared = settings.flag("LLTM_JIT_TRUST_ROOT")
-                path.mkdir(mode=0o777 if shared else 0o755, exist_ok=True)
+                path.mkdir(mode=0o755, exist_ok=True)
         make_directory(directory)
         # Who can read a lock file can hold it for ever; the rest is nobody else's business.
         for name in ("locks", "work", "objects"):
@@ -157,70 +168,51 @@ def make_builds_directory() -> Path:
     return directory
 
 
-def mode() -> int:
-    """The mode of directories in the root: others may read only what root builds."""
-    if settings.flag("LLTM_JIT_TRUST_ROOT"):
-        return stat.S_IMODE(root().stat().st_mode)
-    return 0o700 if os.geteuid() else 0o755
-
-
-def make_directory(path: Path, most: int = 0o777) -> None:
-    """Make a directory in the root: closed to others, or as open as a root that a group shares."""
+def make_directory(path: Path, mode: int = 0o755) -> None:
+    """Make a directory in the root. Others may read it only if root made it."""
     try:
-        path.mkdir(mode=mode() & most)
+        path.mkdir(mode=0o700 if os.geteuid() else mode)
     except FileExistsError:
         if not path.is_dir():
             raise
     else:
-        if settings.flag("LLTM_JIT_TRUST_ROOT"):
-            path.chmod(mode())  # whatever the umask
+        set_mode(path)
 
 
 def set_mode(path: Path) -> None:
-    """Close a file to others, or give it to the group that shares the root, whatever the umask."""
+    """Keep others from writing to a path, or give it to the group that shares the root, whatever
+    the umask.
+    """
     mode = path.stat().st_mode
     shared = settings.flag("LLTM_JIT_TRUST_ROOT")
     path.chmod((mode | (mode & 0o700) >> 3) & ~0o002 if shared else mode & ~0o022)
 
 
-def read_record(directory: Path) -> Record | None:
+def read_record(directory: Path, name: str = RECORD) -> Record | None:
     """The record of a build, or None.
 
     Raises:
         DamagedBuild: the record cannot be read, or is not what was written; or others may write it.
     """
-    if problem := private.why_not_private(directory / RECORD):
+    if problem := private.why_not_private(directory / name):
         raise DamagedBuild(problem)
     try:
-        record = record_in(directory / RECORD)
+        values = files.read_json(directory / name)
+        inputs = Inputs(**values.get("inputs", {}))
+        return Record(**{**values, "inputs": inputs, "folder": directory})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise DamagedBuild(f"{RECORD} cannot be read: {error.strerror}") from error
-    if record.key != directory.name:
-        raise DamagedBuild(f"{RECORD} belongs to build {record.key}")
-    return record
-
-
-def record_in(file: Path) -> Record:
-    """The record in a file.
-
-    Raises:
-        OSError: the file cannot be read.
-        DamagedBuild: it is not what was written.
-    """
-    try:
-        values = files.read_json(file)
-        return Record(**{**values, "inputs": Inputs(**values.get("inputs", {}))})
-    except ValueError as error:
-        raise DamagedBuild(f"{file.name} is not what was written") from error
-    except TypeError as error:
-        raise DamagedBuild(f"{file.name} is another version's") from error
+        raise DamagedBuild(f"{name} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise DamagedBuild(f"{name} is not what was written") from error
 
 
 def write_record(file: Path, record: Record) -> None:
     """Write a record, which makes what lies beside it a build."""
-    files.write_json(file, {**record._asdict(), "inputs": record.inputs._asdict()})
+    told = {**record._asdict(), "inputs": record.inputs._asdict()}
+    del told["folder"]
+    files.write_json(file, told)
 
 
 def records(start: str = "") -> Iterator[Record]:
@@ -289,17 +281,15 @@ def put(library: Path, directory: Path) -> Path:
     removed before that directory is. If neither can be made, the library's own path is returned.
     """
     place = directory / library.name
-    partial = directory / f"{library.name}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
         if place.is_file() and not place.is_symlink():
             theirs, ours = place.stat(), library.stat()
             if (theirs.st_size, theirs.st_mtime_ns) == (ours.st_size, ours.st_mtime_ns):
                 return place
         directory.mkdir(parents=True, exist_ok=True)  # of a build that another directory holds
-        link_or_copy(library, partial)
-        os.replace(partial, place)  # in one step: others may load the same build
+        with files.replacing(place) as partial:  # in one step: others may load the same build
+            link_or_copy(library, partial)
     except OSError:
-        partial.unlink(missing_ok=True)
         return library
     return place
 

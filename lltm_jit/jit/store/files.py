@@ -13,9 +13,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Collection, Iterable
-from contextlib import suppress
-from functools import cache, partial
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,54 +122,43 @@ def _is_settled(stamp: list[int]) -> bool:
 
 
 class Stamps:
-    """Digests of files that this host has read since it booted, kept in a folder.
+    """Digests of files that this host has read since it booted, which may be kept in a folder.
 
     A stamp stands for a digest only there: file systems of images have the same times and inodes
     for other contents, so a file system that cannot be written is not believed at all.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / f"stamps-{_boot()}.json"
-        self._added = False
-        self._known: dict[str, list[Any]] | None = None
+    def __init__(self, folder: Path | None = None) -> None:
+        self._file = folder / f"stamps-{_boot()}.json" if folder and _boot() else None
+
+    @cached_property
+    def _known(self) -> dict[str, list[Any]]:
+        """A stamp and a digest for each path."""
+        with suppress(OSError, ValueError):
+            return read_json(self._file) if self._file else {}
+        return {}
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
         """The digests of files, of which those are read whose stamps are unknown."""
-        if self._known is None:
-            self._known = {}
-            with suppress(OSError, ValueError):
-                self._known = read_json(self._file) if _boot() else {}
-        found, now = {}, time.time_ns()
+        found, added = {}, False
         for path in paths:
-            try:
-                status = os.stat(path)
-            except (OSError, ValueError):  # a name with a null byte is no path at all
-                found[path] = STALE
+            stamp = stamp_of(path)
+            *known, then = self._known.get(path, [STALE])
+            if stamp and known == stamp and _is_changeable(path, stamp[0]):
+                found[path] = then
                 continue
-            device, changed = status.st_dev, status.st_ctime_ns
-            if device not in _changeable:
-                _changeable[device] = not os.statvfs(path).f_flag & os.ST_RDONLY
-            stamp = [device, status.st_size, status.st_mtime_ns, changed, status.st_ino]
-            known = self._known.get(path, _NOTHING)
-            if known[:-1] == stamp and _changeable[device]:
-                found[path] = known[-1]
-                continue
+            settled = stamp and _is_settled(stamp)
             found[path] = digest(path)
-            if changed <= now - (_TICK_NS if changed % _SECOND else _COARSE_TICK_NS):
+            if settled:
                 self._known[path] = [*stamp, found[path]]
-                self._added = True
-        return found
-
-    def save(self, folder: Path | None = None, only: Collection[str] | None = None) -> None:
-        """Keep what is known, of some files or of all, in this folder or another one."""
-        if _boot() and (self._added or folder):
-            told = self._known or {}
-            told = {path: told[path] for path in told.keys() & only} if only else told
-            file = folder / self._file.name if folder else self._file
+                added = True
+        if self._file and added:
             with suppress(OSError):  # nobody may write there, or others tidy up, too
-                write_json(file, told)
-                for old in sorted(file.parent.glob("stamps-*"), key=os.path.getmtime)[:-_HOSTS]:
+                write_json(self._file, self._known)
+                kept = sorted(self._file.parent.glob("stamps-*"), key=os.path.getmtime)
+                for old in kept[:-_HOSTS]:
                     old.unlink()
+        return found
 
 
 @cache
@@ -181,17 +170,23 @@ def _boot() -> str:
     return ""
 
 
+def _is_changeable(path: str, device: int) -> bool:
+    """Whether the file system of a path is mounted for writing."""
+    if device not in _changeable:
+        _changeable[device] = not os.statvfs(path).f_flag & os.ST_RDONLY
+    return _changeable[device]
+
+
 _HOSTS = 8  # whose stamps a folder keeps: each container and each boot is another one
-_changeable: dict[int, bool] = {}  # by device: whether a file system is mounted for writing
-_NOTHING: list[Any] = [None]
+_changeable: dict[int, bool] = {}
 
 
 class Inputs(NamedTuple):
     """What a build or an object was made from, ready for JSON.
 
     ``files`` are digests by label: a path relative to the base of the sources, or an absolute one.
-    ``folders`` are the user's folders, each with what it has of the first parts of ``names``. These
-    are the names under which a tool may have looked for a file, as far as their second part.
+    ``folders`` are the user's folders, each with what it has of ``names``: the parts of all paths
+    by which a tool may have looked for a file.
     """
 
     files: dict[str, str] = {}  # noqa: RUF012 - nobody changes a default
@@ -205,23 +200,10 @@ class Inputs(NamedTuple):
         for label in self.files.keys() - now.keys():
             now[label] = text_digest(place(base, label))
         found = [label for label, then in self.files.items() if now[label] != then]
-        names = first_parts(self.names)
         for label, had in self.folders.items():
-            folder = place(base, label)
-            for name in sorted(names_in(folder, names).symmetric_difference(had)):
-                if self._may_hide(f"{folder}/{name}", name):
-                    found.append(f"{name} came or went in {label}")
+            have = names_in(place(base, label), self.names)
+            found += [f"{name} came or went in {label}" for name in sorted({*had} ^ have)]
         return found
-
-    def _may_hide(self, path: str, name: str) -> bool:
-        """Whether a tool might find another file by a name that came or went.
-
-        If it is that of a folder on the way to files, that takes something inside.
-        """
-        inside = {
-            rest for first, _, rest in (n.partition("/") for n in self.names) if first == name
-        }
-        return "" in inside or not inside.isdisjoint(names_in(path, inside))
 
 
 def place(base: str, label: str) -> str:
@@ -243,11 +225,6 @@ def text_digest(path: str) -> str:
         return STALE
 
 
-def first_parts(names: Iterable[str]) -> set[str]:
-    """What stands before the first slash in each of these names."""
-    return {name.partition("/")[0] for name in names}
-
-
 def names_in(folder: str, names: Collection[str]) -> set[str]:
     """Which of the names a folder has; none if there is no folder."""
     try:
@@ -257,43 +234,30 @@ def names_in(folder: str, names: Collection[str]) -> set[str]:
 
 
 def looked_up(
-    folders: Iterable[str], paths: Iterable[str], tails: Iterable[str] = ()
+    folders: Collection[str], paths: Iterable[str], tails: Collection[str] = ()
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """The names under which tools may have looked for files, as far as their second part, and
-    the first parts that the folders have.
+    """The names under which tools may have looked for files, and what the folders have of them.
 
-    A tool does not tell by which name it found a path, so each end of the path counts; ``tails``
-    are whole names. Where a folder has the first part of a name, the rest is looked for inside.
+    A tool does not tell by which name it found a path, so each part counts, also inside a folder
+    that has one of these names. Of ``tails``, which are whole names, the first part does, and the
+    rest where a folder has that.
     """
-    ends: dict[str, set[str]] = {}
-    for path in paths:
-        parts = path.strip("/").split("/")
-        for index, part in enumerate(parts, 1):
-            ends.setdefault(part, set()).add("/".join(parts[index:]))
-    for tail in tails:
-        first, _, rest = tail.partition("/")
-        ends.setdefault(first, set()).add(rest)
-    found, named = set(), [ends]
-    waiting = [(folder, ends) for folder in folders]
+    firsts = {tail.partition("/")[0] for tail in tails}
+    there = {name for folder in folders for name in names_in(folder, firsts)}
+    inner = [tail for tail in tails if tail.partition("/")[0] in there]
+    names = {part for path in (*paths, *firsts, *inner) for part in path.split("/")}
+    names -= {"", ".", ".."}
+    found: dict[str, list[str]] = {}
+    waiting, inside = [*folders], set()
     while waiting:
-        folder, here = waiting.pop()
-        found.add(folder)
-        for name in names_in(folder, here):
-            inside: dict[str, set[str]] = {}
-            for rest in filter(None, here[name]):
-                first, _, more = rest.partition("/")
-                inside.setdefault(first, set()).add(more)
-            if inside and os.path.isdir(f"{folder}/{name}"):
-                waiting.append((f"{folder}/{name}", inside))
-                named.append(inside)
-    names = {
-        f"{first}/{rest.partition('/')[0]}".rstrip("/")
-        for each in named
-        for first in each
-        for rest in each[first]
-    }
-    listed = first_parts(names)
-    return sorted(names), {folder: sorted(names_in(folder, listed)) for folder in found}
+        folder = waiting.pop()
+        found[folder] = sorted(names_in(folder, names))
+        for path in (f"{folder}/{name}" for name in found[folder]):
+            real = os.path.realpath(path)  # or links that lead in a circle would have no end
+            if real not in inside and os.path.isdir(path):
+                inside.add(real)
+                waiting.append(path)
+    return sorted(names), found
 
 
 def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
@@ -323,8 +287,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it is something else.
     """
-    # A pipe in place of a file is empty, and nobody waits for it.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+    with open(open_at_once(path, os.O_RDONLY), "rb") as file:
         text = file.read()
     head, _, body = text.partition(b"\n")
     if head != _head(body):
@@ -335,20 +298,26 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON file, completely or not at all, with a digest of itself."""
+    """Write a JSON file with a digest of itself."""
     body = json.dumps(value).encode()[1:]
-    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(_head(body) + b"\n" + body)
-            file.flush()
-            shared = settings.flag("LLTM_JIT_TRUST_ROOT")
-            partial.chmod(0o664 if shared else 0o644)  # whatever the umask
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)  # there only where it failed, as on a full disk
+    with replacing(path) as partial, partial.open("wb") as file:
+        file.write(_head(body) + b"\n" + body)
+        file.flush()
+        shared = settings.flag("LLTM_JIT_TRUST_ROOT")
+        partial.chmod(0o664 if shared else 0o644)  # whatever the umask
+        os.fsync(file.fileno())
 
 
 def _head(body: bytes) -> bytes:
     return b'{"%s": "%s",' % (_CHECK.encode(), hashlib.sha256(body).hexdigest().encode())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to inside a ``with`` block, which then takes the place of another at once."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)  # there only where it failed, as on a full disk

@@ -1,4 +1,4 @@
-"""One builder at a time per place, and what the waiting processes learn.
+"""One builder at a time per place; the others wait, and see who it is.
 
 The lock is the operating system's, so it is released when its holder is gone, for whatever reason.
 Its file says who holds it.
@@ -6,31 +6,25 @@ Its file says who holds it.
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..user import cancel, settings
-from ..user.errors import BuildError, CacheError
-from . import cache, files
+from ..user.errors import CacheError
+from . import cache
 
-_open: dict[int, os.stat_result] = {}  # descriptors of this process's locks
-_FIELDS = ("file", "line", "column", "message", "log")  # of an error
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-_LOWEST = 3  # descriptors below are the streams', which a child process replaces
+_open: set[int] = set()  # descriptors of this process's locks
 
 
 def _forget_threads() -> None:
     """A thread that held a lock does not exist in a forked child, and would never release it."""
     for descriptor in [*_open]:
-        _close(descriptor)
+        close(descriptor)
 
 
 os.register_at_fork(after_in_child=_forget_threads)
@@ -63,7 +57,7 @@ def held(
     try:
         yield
     finally:
-        release(descriptor)
+        _release(descriptor)
 
 
 @contextmanager
@@ -76,114 +70,61 @@ def try_lock(name: str) -> Iterator[bool]:
         yield descriptor is not None
     finally:
         if descriptor is not None:
-            release(descriptor)
+            _release(descriptor)
 
 
 def take(name: str) -> int | None:
-    """A descriptor that holds a lock, with this process's name in its file; None if it is held."""
-    file = file_of(name)
+    """A descriptor that holds a lock, whose file says who does; None if another has it."""
     mode = 0o666 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o644
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, mode)
+        descriptor = os.open(file_of(name), os.O_RDWR | os.O_CREAT, mode)
     except FileNotFoundError:  # the cache was removed: the next try finds another
         cache.make_builds_directory()
         return None
-    if descriptor < _LOWEST:
-        low, descriptor = descriptor, fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
-        os.close(low)
-    _open[descriptor] = os.fstat(descriptor)
+    _open.add(descriptor)
+    taken = False
     try:
         with suppress(PermissionError):  # another user's
             os.fchmod(descriptor, mode)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink:  # or it was removed, and others lock another one
-            told = {"pid": os.getpid(), "host": platform.node(), "since": time.time()}
+            since = time.strftime("%H:%M:%S")
+            told = (
+                f"process {os.getpid()} on {platform.node()}, which has been building since {since}"
+            )
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(told).encode(), 0)
-            return descriptor
+            os.pwrite(descriptor, told.encode(), 0)
+            taken = True
     except BlockingIOError:
         pass
-    except OSError as error:
-        _close(descriptor)
-        if error.errno not in _NO_LOCKS:
-            raise
-        raise CacheError(
-            f"the file system of {file.parent} does not support locks; set TORCH_EXTENSIONS_DIR to "
-            "a directory on another one, such as a local disk"
-        ) from error
-    _close(descriptor)
-    return None
+    finally:
+        if not taken:
+            close(descriptor)
+    return descriptor if taken else None
 
 
-def release(descriptor: int) -> None:
-    """Release a lock that :func:`take` gave."""
-    if _is_ours(descriptor):
+def _release(descriptor: int) -> None:
+    if descriptor in _open:  # or this is a forked process, which has closed it
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # also that of a copy in a forked process
-    _close(descriptor)
+        close(descriptor)
 
 
-def _close(descriptor: int) -> None:
-    if _is_ours(descriptor):
-        os.close(descriptor)
-    _open.pop(descriptor, None)
-
-
-def _is_ours(descriptor: int) -> bool:
-    """Whether a descriptor still is that of a lock.
-
-    A forked child has closed it. A program that becomes a daemon closes all that is open, and may
-    reuse the number.
-    """
-    try:
-        return os.path.samestat(os.fstat(descriptor), _open[descriptor])
-    except (OSError, KeyError):
-        return False
+def close(descriptor: int) -> None:
+    """Close the descriptor of a lock, which a process that was given it goes on holding."""
+    _open.discard(descriptor)
+    os.close(descriptor)
 
 
 def _holder(name: str) -> str:
-    """In words, who holds a lock and since when; empty if that is not written there yet."""
-    try:
-        told: dict[str, Any] = json.loads(file_of(name).read_text("utf-8"))
-        since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
-        host = "" if told["host"] == platform.node() else f" on {told['host']}"
-        return f"process {told['pid']}{host}, which has been building since {since}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    """Who holds a lock and since when; empty if that is not written there yet."""
+    with suppress(OSError):
+        told = file_of(name).read_text("utf-8", "replace")
+        return told.replace(f" on {platform.node()},", ",")
+    return ""
 
 
 def file_of(name: str) -> Path:
     """The file of a lock. A few thousand serve all: two that share one wait for each other."""
     return cache.builds_directory() / "locks" / f"{name[:3]}.lock"
-
-
-def record_failure(place: str, error: BuildError, blamed: Iterable[str]) -> None:
-    """Tell the processes that wait for this build why it failed, and because of which files."""
-    with cache.writing():
-        told = {
-            "text": str(error),
-            "fields": {name: getattr(error, name) for name in _FIELDS},
-            "time": time.time(),
-            "files": {path: files.stamp_of(path) for path in blamed},
-        }
-        files.write_json(_failure_file(place), told)
-
-
-def raise_failure_of_others(place: str, asked: float) -> None:
-    """Raise the error of a build that failed while the caller waited for it.
-
-    A process that asks later builds again, because what was missing may have been installed. So
-    does one that finds that a file named by the error was edited.
-    """
-    try:
-        told = files.read_json(_failure_file(place))
-    except (OSError, ValueError):
-        return
-    same = all(files.stamp_of(path) == stamp for path, stamp in told["files"].items())
-    if same and asked < told["time"] <= time.time():
-        raise BuildError(told["text"], **told["fields"])
-
-
-def _failure_file(place: str) -> Path:
-    return cache.work_directory(place) / "failure.json"

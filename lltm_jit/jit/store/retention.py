@@ -31,19 +31,14 @@ class Entry(NamedTuple):
 
 def entries() -> Iterator[Entry]:
     """All that the cache holds."""
-    top = cache.builds_directory()
-    kinds = {"work": "work/*", "object": "objects/*/*"}
-    for kind, pattern in {"build": "", **kinds}.items():
-        for path in top.glob(pattern) if pattern else cache.directories(""):
-            with suppress(OSError):  # somebody else was quicker
-                yield Entry(path, kind, _last_use(path, kind), size_of(path))
-
-
-def _last_use(path: Path, kind: str) -> float:
-    try:
-        return os.stat(path / cache.RECORD if kind == "build" else path).st_mtime
-    except FileNotFoundError:  # a build without a record, which somebody is about to write
-        return os.stat(path).st_mtime
+    found = [("build", path) for path in cache.directories("")]
+    for kind, pattern in (("work", "work/*"), ("object", "objects/*/*")):
+        found += [(kind, path) for path in cache.builds_directory().glob(pattern)]
+    for kind, path in found:
+        with suppress(OSError):  # somebody else was quicker
+            record = path / cache.RECORD  # which somebody may be about to write
+            used = (record if record.exists() else path).stat().st_mtime
+            yield Entry(path, kind, used, size_of(path))
 
 
 def limit() -> int:

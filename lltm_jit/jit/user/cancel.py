@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_unwanted: ContextVar[threading.Event | None] = ContextVar("unwanted", default=None)
+_unwanted: ContextVar[tuple[threading.Event, ...]] = ContextVar("unwanted", default=())
 
 
 class Cancelled(Exception):
@@ -20,7 +20,7 @@ class Cancelled(Exception):
 @contextmanager
 def cancelled_by(event: threading.Event) -> Iterator[None]:
     """Cancel the builds of this thread once the event is set, inside a ``with`` block."""
-    token = _unwanted.set(event)
+    token = _unwanted.set((*_unwanted.get(), event))
     try:
         yield
     finally:
@@ -33,6 +33,5 @@ def check() -> None:
     Raises:
         Cancelled: the build was cancelled.
     """
-    event = _unwanted.get()
-    if event is not None and event.is_set():
+    if any(event.is_set() for event in _unwanted.get()):
         raise Cancelled

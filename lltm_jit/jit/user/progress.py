@@ -20,8 +20,7 @@ from . import settings
 STEP = r"\[(\d+)/(\d+) [\d.,]+\] (.*)"  # as NINJA_STATUS says, once the colours are removed
 FAILED = "FAILED: "  # how ninja begins the line after a failed step's
 _STOPPED = "ninja: build stopped"
-_COMPILED = r"\s-c\s+(.+?)\s+-o\s"
-_TARGET = r"\s-o\s+(\S+)"
+_COMPILED = r"\s-c\s+(.+?)\s+-o\s+(\S+)"
 _COLOURS = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # and links
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
 # A full disk, a closed pipe, a terminal that is gone; a closed stream; one that can only write.
@@ -93,7 +92,8 @@ class Reporter:
         command, self._ended = self._ended, ""
         if not command:
             return
-        what = (_source_of(command) or "link") + how
+        compiled = re.search(_COMPILED, command)
+        what = (source_name(_unquoted(compiled[1]), compiled[2]) if compiled else "link") + how
         if not self._draw(what):
             if not how:  # ninja repeats one that failed
                 self.detail(f"ran {command}")
@@ -117,16 +117,14 @@ class Follower:
 
     def __init__(self, reporter: Reporter, log: Path) -> None:
         self._reporter, self._log = reporter, log
-        self._inode, self._read = 0, 0  # of the log, and how many bytes of it were passed on
+        self._read = 0  # how many bytes of the log were passed on
 
     def look(self) -> None:
-        """Pass on what the log has by now; there may be none yet, or another build's."""
+        """Pass on what the log has by now; there may be none yet."""
         with suppress(OSError), self._log.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_ino != self._inode or status.st_size < self._read:
+            if os.fstat(file.fileno()).st_size < self._read:  # another build's
                 self._reporter.close()
-                self._reporter.start(0)
-                self._inode, self._read = status.st_ino, 0
+                self._read = 0
             file.seek(self._read)
             for line in file:
                 if line.endswith(b"\n"):  # or the rest is not written yet
@@ -147,23 +145,18 @@ def plain(text: str) -> str:
 
 def compiled_file(command: str) -> str:
     """The file that a command compiles; empty for another command."""
-    return _group(_COMPILED, command).strip("'\"")
+    compiled = re.search(_COMPILED, command)
+    return _unquoted(compiled[1]) if compiled else ""
+
+
+def _unquoted(word: str) -> str:
+    return word.strip("'\"")
 
 
 def source_name(file: str, target: str) -> str:
     """A source's name; with its folders where the object's says that another source has it too."""
     shared = re.search(r".\.[0-9a-f]{20}(?:\.cuda)?\.o$", target)
     return Path(*Path(file).parts[-3 if shared else -1 :]).as_posix()
-
-
-def _source_of(command: str) -> str:
-    file = compiled_file(command)
-    return source_name(file, _group(_TARGET, command)) if file else ""
-
-
-def _group(pattern: str, text: str) -> str:
-    found = re.search(pattern, text)
-    return found[1] if found else ""
 
 
 def _print(text: str) -> None:

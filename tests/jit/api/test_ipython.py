@@ -258,7 +258,7 @@ def test_load_shows_its_error_alone_and_tb_all(bench, shell, capsys):
 
 
 def test_an_interrupted_build_is_one_line(bench, shell, monkeypatch, capsys):
-    monkeypatch.setattr(engine, "_obtain", interrupted)
+    monkeypatch.setattr(engine, "_make", interrupted)
     shell.user_ns.update(load=torch_api.load, sources=bench.sources)
     shell.run_cell("load('_C', sources)")
     said = capsys.readouterr().out

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
-from engine_bench import ALL, compiler_pid, finish, text_of
+from engine_bench import compiler_pid, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit.compile import objects
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.store import cache, files, lock
+from lltm_jit.jit.store import cache
 from lltm_jit.jit.user import cancel
 
 
@@ -83,33 +82,3 @@ def test_error_of_the_compiler_stands_when_nothing_can_be_kept(bench, monkeypatc
 
     monkeypatch.setattr(cache, "link_or_copy", full)
     fail(bench)
-
-
-def test_a_failure_is_told_to_those_who_waited_for_it(bench):
-    place, now = "0" * 20, time.time()
-    cache.make_builds_directory()
-    cache.make_directory(cache.work_directory(place))
-    header = bench.write("core/broken.h", "wrong\n")
-    lock.record_failure(place, jit.BuildError("new", line=3), [str(header)])
-    with pytest.raises(jit.BuildError, match="new") as caught:
-        lock.raise_failure_of_others(place, now - 1)
-    assert caught.value.line == 3
-    lock.raise_failure_of_others(place, time.time() + 1)  # its cause may have been mended
-    file = cache.work_directory(place) / "failure.json"
-    told = files.read_json(file)
-    files.write_json(file, {**told, "time": now + 3600})  # by another clock
-    lock.raise_failure_of_others(place, now)
-    files.write_json(file, told)
-    header.write_text("right\n")
-    lock.raise_failure_of_others(place, now - 1)  # as it was here
-
-
-def test_a_process_that_started_before_a_failure_and_asks_after_it_builds(bench, tmp_path):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", "//! error missing\n")
-    late = bench.start(ASK_AFTER=str(gate))
-    assert bench.run()["error"] == "BuildError"
-    bench.write_compiler(deaf=True)  # it is mended, and nothing that the key has
-    gate.touch()
-    assert not finish(late)["cached"]
-    assert ALL[2] in bench.counts

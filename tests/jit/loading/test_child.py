@@ -94,7 +94,7 @@ def test_who_waits_takes_over_from_a_child_that_was_killed(bench, gate):
     assert "building _C for CPU" in said
 
 
-def test_a_failed_build_is_raised_once_and_tried_again_by_the_next_use(bench, gate):
+def test_each_use_tries_again_what_has_failed(bench, gate):
     bench.write("two/two.cpp", f"//! wait {gate}\n//! error no such thing\n")
     program = Program(bench, "wait_twice")
     compiler_pid(gate)
@@ -104,7 +104,7 @@ def test_a_failed_build_is_raised_once_and_tried_again_by_the_next_use(bench, ga
     assert first == second
     assert first["error"] == "BuildError"
     assert first["message"].startswith("error: no such thing\n  --> ")
-    assert bench.counts.count("compile two.cpp") == 2
+    assert bench.counts.count("compile two.cpp") >= 2
 
 
 @pytest.mark.parametrize("alone", [False, True])

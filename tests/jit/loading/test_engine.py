@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 import pytest
-from engine_bench import ALL, compiler_pid, finish, slow, text_of
+from engine_bench import ALL, slow, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit.loading import engine
@@ -81,19 +80,6 @@ def test_a_damaged_object_is_not_reused(bench):
     assert bench.counts == ALL
 
 
-def test_an_edited_header_of_somebody_else_is_seen_when_a_file_is_compiled(bench):
-    outside = bench.directory / "outside"
-    outside.mkdir()
-    (outside / "theirs.h").write_text("theirs\n")
-    bench.write("one/one.cpp", '#include "theirs.h"\none\n')
-    flags = {"cflags": (f"-I{outside}",)}
-    bench.first(**flags)
-    (outside / "theirs.h").write_text("edited\n")
-    bench.write("two/two.cpp", "deux\n")
-    assert text_of(bench.load(**flags)) == "edited\none\ndeux"
-    assert bench.counts == ALL
-
-
 def test_an_added_and_a_removed_source(bench):
     bench.first()
     assert bench.edited("three.cpp", "three\n").info.reason == "kernels/three.cpp added"
@@ -141,32 +127,6 @@ def test_a_long_reason_says_how_much_it_leaves_out(bench):
     first = "kernels/five.cpp added, kernels/four.cpp added, kernels/seven.cpp added"
     assert f": {first} and 2 more\n" in result["said"]
     assert result["reason"] == f"{first}, kernels/six.cpp added, kernels/three.cpp added"
-
-
-def test_equal_names_with_other_texts_are_built_side_by_side(bench, tmp_path):
-    """As by programs that call all that they load `inline_ext`: none waits for another."""
-    gates = [tmp_path / f"gate_{number}" for number in range(3)]
-    running = [bench.start(TEXT=f"//! wait {gate}\n{gate.name}\n") for gate in gates]
-    for gate in gates:
-        compiler_pid(gate)
-    for gate in gates:
-        Path(f"{gate}.go").touch()
-    texts = [finish(process)["text"] for process in running]
-    assert [text.split()[-1] for text in texts] == [gate.name for gate in gates]
-
-
-def test_who_waits_gets_the_error_of_the_build(bench, tmp_path):
-    gate = tmp_path / "gate"
-    bench.write("two/two.cpp", f"//! wait {gate}\n//! error no such thing\n")
-    running = [bench.start()]
-    compiler_pid(gate)
-    running += [bench.start(), bench.start()]
-    assert all("waiting for process" in process.stderr.readline() for process in running[1:])
-    Path(f"{gate}.go").touch()
-    told = [finish(process) for process in running]
-    assert {each["error"] for each in told} == {"BuildError"}
-    assert len({each["message"] for each in told}) == 1
-    assert bench.counts.count("compile two.cpp") == 1
 
 
 def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):

@@ -70,7 +70,7 @@ def test_a_header_beside_the_sources_directory(packaged, capsys):
         (["-D", "N=4"], ["-D", "N=8"], False),
         (["-DN=4"], ["-DN=4", "-U", "N"], False),
         (["-DN='a b'"], ["-DN='a c'"], False),
-        (["-DN=4"], ["-DN=4", "-DWITH_CUDA"], True),
+        (["-DN=4", "-I", "/here"], ["-DN=4", "-I/there"], True),
         ([], ["-ffast-math"], False),
         (["-O2", "-ffast-math"], ["-ffast-math -O2"], False),
         (["-march=x86-64"], ["-march=x86-64"], True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import platform
 import shutil
@@ -41,23 +40,6 @@ def test_crowd_builds_once(bench, tmp_path):
     assert {"which has been building since" in line for line in named} == {True}
 
 
-def test_crowd_on_a_broken_source_builds_once(bench, tmp_path, monkeypatch):
-    monkeypatch.chdir(bench.directory)
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n//! error no such thing\n")
-    crowd = [bench.start() for _ in range(CROWD)]
-    for process in crowd:
-        process.stderr.readline()  # it builds, or waits for who does
-    Path(f"{gate}.go").touch()
-    results = [finish(process) for process in crowd]
-    assert bench.counts.count("compile one.cpp") == 1
-    assert {result["error"] for result in results} == {"BuildError"}
-    assert len({result["message"] for result in results}) == 1
-    assert results[0]["message"].startswith("error: no such thing\n  --> kernels/one/one.cpp:2:5")
-    bench.run()  # one that starts later tries again
-    assert bench.counts.count("compile one.cpp") == 1
-
-
 def test_a_forked_process_has_no_lock(bench):
     """Its parent was building in a thread, and was killed."""
 
@@ -68,11 +50,11 @@ def test_a_forked_process_has_no_lock(bench):
     cache.make_builds_directory()
     told = bench.directory / "forked"
     if not (parent := os.fork()):
-        lock.take("name")
-        if not (forked := os.fork()):
-            time.sleep(600)
-        told.write_text(str(forked))
-        os.kill(os.getpid(), signal.SIGKILL)
+        with lock.try_lock("name"):
+            if not (forked := os.fork()):
+                time.sleep(600)
+            told.write_text(str(forked))
+            os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(parent, 0)
     try:
         wait_for(is_free)
@@ -83,11 +65,12 @@ def test_a_forked_process_has_no_lock(bench):
 def test_the_file_of_a_lock_names_its_holder(bench):
     cache.make_builds_directory()
     with lock.held("name", print):
-        told = json.loads(lock.file_of("name").read_text())
-    assert (told["pid"], told["host"]) == (os.getpid(), platform.node())
+        told = lock.file_of("name").read_text()
+    who = f"process {os.getpid()} on {platform.node()}, which has been building since "
+    assert told.startswith(who)
     assert lock.file_of("name").read_text() == ""
-    lock.file_of("name").write_text(json.dumps({"pid": 7, "host": "elsewhere", "since": 0}))
-    assert lock._holder("name").startswith("process 7 on elsewhere, which has been building since ")
+    lock.file_of("name").write_text("process 7 on elsewhere, which ...")
+    assert lock._holder("name") == "process 7 on elsewhere, which ..."
 
 
 def test_a_lock_is_free_when_its_holder_was_killed(bench, tmp_path):
@@ -117,35 +100,6 @@ def test_a_lock_that_a_stranger_holds_is_waited_for(bench, capsys, removed):
     assert bench.counts == ALL
 
 
-def test_locks_leave_the_standard_streams_alone(bench):
-    """A process that is started with a lock as its standard input would close the lock."""
-    cache.make_builds_directory()
-    before = os.dup(0)
-    os.close(0)
-    try:
-        descriptor = lock.take("name")
-        assert descriptor is not None
-        assert descriptor > 2
-        assert not os.get_inheritable(descriptor)
-        lock.release(descriptor)
-    finally:
-        os.dup2(before, 0)
-        os.close(before)
-
-
-def test_a_descriptor_that_the_program_has_reused_is_its_own(bench, tmp_path):
-    """A program that becomes a daemon closes all that is open."""
-    cache.make_builds_directory()
-    descriptor = lock.take("name")
-    with (tmp_path / "file").open("w+") as theirs:
-        theirs.write("text")
-        theirs.flush()
-        os.dup2(theirs.fileno(), descriptor)
-        lock.release(descriptor)
-    assert os.fstat(descriptor).st_size == 4
-    os.close(descriptor)
-
-
 def test_a_file_system_without_locks_is_told(bench, monkeypatch):
     def flock(descriptor, operation):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -169,11 +123,9 @@ def test_a_lock_that_was_removed_is_none(bench, monkeypatch):
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", remove_and_lock)
-    assert lock.take("abc") is None
-    descriptor = lock.take("abc")
-    assert descriptor is not None
-    assert lock.take("abc") is None
-    lock.release(descriptor)
+    taken = [lock.take("abc") for _ in range(3)]
+    assert [descriptor is None for descriptor in taken] == [True, False, True]
+    lock.close(taken[1])
 
 
 def test_equal_names_with_other_texts_build_side_by_side(bench, tmp_path):
@@ -190,18 +142,16 @@ def test_equal_names_with_other_texts_build_side_by_side(bench, tmp_path):
     assert bench.counts == ["compile main.cpp", "compile main.cpp", "link", "link"]
 
 
-@pytest.mark.parametrize("error", ["", "//! error no such thing\n"])
-def test_threads_build_once(bench, tmp_path, monkeypatch, error):
+def test_threads_build_once(bench, tmp_path, monkeypatch):
     gate, asked, thread_lock = tmp_path / "gate", [], importing.thread_lock
-    bench.write("one/one.cpp", f"//! wait {gate}\n{error}one\n")
+    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
     monkeypatch.setattr(importing, "thread_lock", lambda key: asked.append(key) or thread_lock(key))
     with ThreadPoolExecutor(CROWD) as pool:
         loads = [pool.submit(bench.load) for _ in range(CROWD)]
         wait_for(lambda: len(asked) == CROWD)
         Path(f"{gate}.go").touch()
-    assert bench.counts.count("compile one.cpp") == 1
-    assert {type(load.exception()) for load in loads} == {jit.BuildError if error else type(None)}
-    assert len({str(load.exception()) if error else load.result().module for load in loads}) == 1
+    assert bench.counts == ALL
+    assert len({load.result().module for load in loads}) == 1
 
 
 def test_ranks_build_once_and_only_the_first_speaks(bench, tmp_path):
@@ -222,7 +172,7 @@ def test_ranks_build_once_and_only_the_first_speaks(bench, tmp_path):
 def test_a_rank_that_is_alone_builds_at_once(bench, monkeypatch, capsys):
     monkeypatch.setenv("LOCAL_RANK", "1")
     clock = SimpleNamespace(
-        time=time.time,
+        strftime=time.strftime,
         monotonic=time.monotonic,
         sleep=lambda seconds: pytest.fail(f"slept {seconds}"),
     )

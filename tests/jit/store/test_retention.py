@@ -123,8 +123,9 @@ def test_a_program_keeps_what_it_has_loaded(bench):
     assert bench.run()["text"] == "shared header\none\ntwo"  # and others build it again
 
 
-def test_pruning_where_nothing_is(bench):
+def test_a_cache_with_nothing_in_it(bench):
     assert retention.prune(0) == []
+    assert [*cache.records()] == []
 
 
 @pytest.mark.parametrize("value", ["x", "0"])
@@ -152,7 +153,3 @@ def test_builds_cost_no_descriptor(bench):
         bench.write("two/two.cpp", str(number))
         bench.load()
     assert descriptors() <= before
-
-
-def test_a_cache_without_builds_has_none(bench):
-    assert [*cache.records()] == []

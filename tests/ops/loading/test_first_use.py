@@ -16,8 +16,6 @@ from lltm_jit import native
 from lltm_jit.jit import BuildError
 from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.request.request import Request
-from lltm_jit.jit.store import lock
 
 ops = torch.ops.lltm_jit
 X = torch.arange(12.0).reshape(3, 4)
@@ -39,7 +37,6 @@ def unloaded(monkeypatch):
     yield
     for family in native.OWN:
         native.load(family)
-    native._asked.clear()
     assert native._placeholders.keys().isdisjoint(native.OWN)
 
 
@@ -115,16 +112,13 @@ def raises(error):
     return call
 
 
-def test_a_failed_build_is_raised_once_and_then_tried_again(unloaded, monkeypatch):
-    request = Request(native.spec("basic"))
-    request.work.mkdir(parents=True, exist_ok=True)
+def test_a_failed_build_is_raised_and_then_tried_again(unloaded, monkeypatch):
     with monkeypatch.context() as unbuilt:
         unbuilt.setattr(engine, "_find", lambda *_: None)
         unbuilt.setattr(engine, "_find_loaded", lambda *_: None)
-        unbuilt.setattr(builder, "build", raises(BuildError("error: a second build")))
-        lock.record_failure(request.place, BuildError("error: of the child"), [])
-        for call, said in ((lltm_jit.my_op, "of the child"), (ops.my_op, "a second build")):
-            with pytest.raises(BuildError, match=f"error: {said}"):
+        unbuilt.setattr(builder, "build", raises(BuildError("error: of the build")))
+        for call in (lltm_jit.my_op, ops.my_op):
+            with pytest.raises(BuildError, match="error: of the build"):
                 call(X, Y)
     assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
 

@@ -30,8 +30,8 @@ def two_builds(tmp_path):
     for family in native.OWN:
         build = native.load(family)
         library = shutil.copy(build.info.library, tmp_path / build.info.library.name)
-        record = build.record._replace(key=f"copy_{family}")
-        module = importing.import_library(build.request, record, Path(library))
+        record = build.record._replace(key=f"copy_{family}", folder=Path(library).parent)
+        module = importing.import_library(build.request, record)
         pairs.append((build, Build(module, record, build.request, build.info)))
     yield pairs
     for build, _ in pairs:
