@@ -61,7 +61,7 @@ def load(
             return build
         if packaged := _packaged(request):
             return packaged
-        importing.check(request, _known_headers(request))
+        importing.check(request)
         build = _import(request, *_obtain(request, asked, reporter))
         _warn_of_gpus(request, reporter)
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")
@@ -95,16 +95,6 @@ def _find_loaded(request: Request) -> Build | None:
                 stamps.save()
                 return build
     return None
-
-
-def _known_headers(request: Request) -> list[Path]:
-    """What the sources included when this process last loaded a build of them."""
-    return [
-        path
-        for build in list(_loaded.values())
-        if build.record.name == request.spec.name and {*request.sources} & {*build.request.sources}
-        for path in own_files(request, build.record)
-    ]
 
 
 def _import(request: Request, record: Record, cached: bool, directory: Path | None = None) -> Build:
@@ -160,7 +150,7 @@ def folders(spec: Spec) -> list[str]:
     with cache.at_root(spec.root):
         request = Request(spec)
         last = next(cache.records(request.key[: cache.NAME]), None)
-        paths = map(Path, (*map(request.path_of, request.sources), *request.beside))
+        paths = map(Path, map(request.path_of, request.sources))
         found = {str(path.parent) for path in paths if not spec.texts}
         if last is not None and last.content.get("folder") == request.content.get("folder"):
             found |= {str(path.parent) for path in own_files(request, last)}

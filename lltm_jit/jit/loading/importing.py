@@ -20,7 +20,7 @@ import torch
 from ..request.request import Request
 from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
-from ..store.files import Stamps
+from ..store.files import Stamps, closure
 from ..user.errors import BuildError
 
 _registered: set[str] = set()
@@ -35,16 +35,17 @@ def thread_lock(key: str) -> threading.RLock:
     return _in_process.setdefault(key, threading.RLock())
 
 
-def check(request: Request, headers: list[Path]) -> None:
-    """Refuse an extension whose static registrations, in its sources and these files that they
-    include, this process has already made.
+def check(request: Request) -> None:
+    """Refuse an extension whose static registrations, in its sources and what they include, this
+    process has already made.
     """
     if _registered:
         from ..request import texts
 
-        paths = [*map(request.path_of, request.sources), *request.beside, *map(str, headers)]
+        sources = map(request.path_of, request.sources)
         given = [text for _, text in request.spec.texts]
-        _refuse_again(request, texts.blocks([*given, *texts.read(paths)], request.spec.name))
+        read = texts.read(closure(sources, request.searched))
+        _refuse_again(request, texts.blocks([*given, *read], request.spec.name))
 
 
 def _refuse_again(request: Request, blocks: Iterable[str]) -> None:

@@ -66,7 +66,7 @@ class Request:
         self.toolchain = tools = toolchain or detect()
         _check_name(spec)
         found = find_sources(spec, tools.cuda)
-        self.sources, self.beside, self.base = found.compiled, found.beside, found.base
+        self.sources, self.base = found.compiled, found.base
         self.include_paths = found.include_paths
         self.with_cuda = found.has_cuda if spec.with_cuda is None else spec.with_cuda
         self.note = spec.note

@@ -3,16 +3,12 @@
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import os
-import posixpath
-import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..store import files
 from ..user.errors import BuildError, SourceMissing, ToolchainError
-from . import texts
 
 CUDA_SUFFIXES = (".cu",)
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -158,12 +154,11 @@ def absolute(paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
 class Sources(NamedTuple):
     """The files of a spec as they are now.
 
-    ``compiled`` are the sources that are compiled; ``beside`` are headers and other files that are
-    known to belong to them. ``base`` is the directory that files are named relative to.
+    ``compiled`` are the sources, without those that another one includes. ``base`` is the directory
+    that files are named relative to.
     """
 
     compiled: tuple[str, ...]
-    beside: tuple[str, ...]
     include_paths: tuple[str, ...]
     base: str
     has_cuda: bool
@@ -175,12 +170,11 @@ def find_sources(spec: Spec, can_build_cuda: bool) -> Sources:
     Raises:
         BuildError: a file is none that a compiler takes.
         SourceMissing: there is no such file.
-        ToolchainError: a source is for HIP or SYCL.
     """
     if spec.texts:
         names = tuple(name for name, _ in spec.texts)
         cuda = any(name.endswith(CUDA_SUFFIXES) for name in names)
-        return Sources(names, (), spec.include_paths, "", cuda)
+        return Sources(names, spec.include_paths, "", cuda)
     if len(spec.paths) == 1 and os.path.isdir(spec.paths[0]):
         return _of_directory(spec, can_build_cuda)
     with_cuda = spec.with_cuda
@@ -189,146 +183,87 @@ def find_sources(spec: Spec, can_build_cuda: bool) -> Sources:
     if spec.ours:  # a variant, named relative to the package's own kernels
         base = os.path.dirname(spec.include_paths[0])
     _refuse_suffixes(spec.paths, cuda if with_cuda is None else with_cuda)
-    return Sources(spec.paths, (), spec.include_paths, base, cuda)
+    return Sources(spec.paths, spec.include_paths, base, cuda)
 
 
 def _of_directory(spec: Spec, can_build_cuda: bool) -> Sources:
-    """All sources and headers of a directory, and what they include from the one around it.
+    """All sources of a directory, and those beside headers that they include from around it.
 
     Our own are compiled without ``.cu`` files where CUDA cannot be built. Sources in a folder
-    ``variants`` are not compiled, but their content matters: a reload after an edit gives a library
-    that requests its variants again. A source that another one includes is compiled with it.
+    ``variants`` are not compiled here, nor those that another one includes.
     """
     directory = os.path.realpath(spec.paths[0]) if spec.ours else spec.paths[0]
     top = os.path.realpath(spec.around) if spec.around else directory
+    names = names_below(top)
     start = os.path.join(os.path.relpath(directory, top), "").removeprefix("./")
-    everything = set(names_below(top, start))
-    _refuse_other_systems(name for name in everything if name.endswith((".hip", ".sycl")))
-    has_cuda = any(name.endswith(CUDA_SUFFIXES) for name in everything)
+    inside = [name for name in names if name.startswith(start)]
+    has_cuda = any(name.endswith(CUDA_SUFFIXES) for name in inside)
     wanted = can_build_cuda if spec.ours and spec.with_cuda is None else spec.with_cuda is not False
     suffixes = SOURCE_SUFFIXES if wanted else CXX_SUFFIXES
-    names = everything
-    if spec.around:
-        # Reading what only CUDA needs would take half of the time.
-        unused = () if wanted else (*CUDA_SUFFIXES, ".cuh")
-        names = {name for name in everything if not name.endswith(unused)}
-        names = _included(names, top, {start: everything}, suffixes)
-    compiled, beside = _divide(sorted(names), top, start)
-    kept = tuple(path for path in compiled if path.endswith(suffixes))
-    return Sources(kept, beside, (top, *spec.include_paths), os.path.dirname(top), has_cuda)
-
-
-def _divide(names: list[str], top: str, start: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the files below a directory, those that are compiled, and the others that matter."""
-    at = os.path.join(top, "")
-    sources = [name for name in names if name.endswith(SOURCE_SUFFIXES)]
-    later = set()
-    for name in sources:
-        folder = name[: name.rfind("/") + 1]
-        if f"/{folder}".endswith(f"/{VARIANTS}/") and folder != start:
-            later.add(name)
-        with suppress(OSError):  # which the compiler will tell
-            content = files.text(at + name)
-            for included in content.includes:
-                if included.endswith(SOURCE_SUFFIXES) and (
-                    included not in content.in_doubt or _includes(at + name, included)
-                ):
-                    places = (folder + included, included)
-                    later |= {posixpath.normpath(place) for place in places} - {name}
-    others = (name for name in names if name.endswith(HEADER_SUFFIXES) or name in later)
-    return (
-        tuple(at + name for name in sources if name not in later),
-        tuple(at + name for name in others),
-    )
-
-
-def _includes(path: str, name: str) -> bool:
-    """Whether a source includes a name outside its comments."""
-    (text,) = texts.read([path]) or ("",)
-    return re.search(rf'#[^\n]*[<"]{re.escape(name)}[>"]', texts.without_comments(text)) is not None
-
-
-def _included(
-    names: set[str], top: str, known: dict[str, set[str]], beside: tuple[str, ...]
-) -> set[str]:
-    """Files of these names below a directory, and what they include from there.
-
-    An included header brings the sources beside it: those of its name, with one of the suffixes.
-    This selects sources; the compiler reports what they are made from. ``known`` are the files
-    below folders, which this adds to.
-    """
-    found = set(names)
-    waiting = [name for name in names if name.endswith(SOURCE_SUFFIXES + HEADER_SUFFIXES)]
-    start = os.path.join(top, "")
-
-    def is_there(name: str) -> bool:
-        folder = name[: name.find("/") + 1]
-        if folder not in known:
-            outside = folder.startswith((".", "/"))
-            known[folder] = set() if outside else set(names_below(top, folder, deep=folder != ""))
-        return name in known[folder]
-
+    later = f"/{VARIANTS}/"
+    first = (n for n in inside if n.endswith(suffixes) and later not in f"/{n[len(start) :]}")
+    compiled, included = {*first}, set[str]()
+    beside = suffixes if spec.around else ()
+    waiting = [*compiled]
     while waiting:
-        name = waiting.pop()
-        folder = name[: name.rfind("/") + 1]
-        for included in files.text(start + name).includes:
-            near = posixpath.normpath(folder + included) if "./" in included else folder + included
-            header = near if is_there(near) else included
-            if header in found or not is_there(header):
-                continue
-            stem = posixpath.splitext(header)[0]
-            more = {header, *filter(is_there, (stem + suffix for suffix in beside))}
-            waiting += more - found
-            found |= more
-    return found
+        for name in included_from(top, waiting.pop(), names) - included:
+            included.add(name)
+            stem = os.path.splitext(name)[0]
+            more = {stem + suffix for suffix in beside} & names - compiled
+            compiled |= more
+            waiting += {name, *more}
+    paths = (os.path.join(top, name) for name in sorted(compiled - included))
+    return Sources(tuple(paths), (top, *spec.include_paths), os.path.dirname(top), has_cuda)
+
+
+def included_from(top: str, name: str, names: Collection[str]) -> set[str]:
+    """Which of the files below a directory one of them includes.
+
+    A source that may stand in a comment is not included.
+    """
+    try:
+        content = files.text(os.path.join(top, name))
+    except OSError:  # which the compiler will tell
+        return set()
+    folder, found = name[: name.rfind("/") + 1], set()
+    for included in content.includes:
+        if included in content.in_doubt and included.endswith(SOURCE_SUFFIXES):
+            continue
+        near = os.path.normpath(folder + included) if "./" in included else folder + included
+        found.add(near if near in names else included)
+    return found.intersection(names)
 
 
 def folders_below(directory: str | Path) -> list[str]:
     """A directory and all in it, except hidden ones."""
-    found = []
-    for folder, folders, _ in os.walk(directory):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found.append(folder)
-    return found
+    return [folder for folder, _ in _walk(directory)]
 
 
-def names_below(directory: str, start: str = "", deep: bool = True) -> list[str]:
-    """The names of files below a directory that begin with a folder's, except hidden ones.
+def names_below(directory: str) -> set[str]:
+    """The names of the files below a directory, except hidden ones."""
+    start = len(os.path.join(directory, ""))
+    return {
+        os.path.join(folder, name)[start:] for folder, names in _walk(directory) for name in names
+    }
 
-    Links to folders are not followed, and neither are folders of builds.
-    """
-    found = []
-    waiting = [start]
-    while waiting:
-        start = waiting.pop()
-        with suppress(OSError), os.scandir(os.path.join(directory, start)) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    builds = entry.name == "lltm_jit" and os.path.isdir(f"{entry.path}/locks")
-                    waiting += [f"{start}{entry.name}/"] if deep and not builds else []
-                elif entry.is_file():
-                    found.append(start + entry.name)
-    return found
+
+def _walk(directory: str | Path) -> Iterator[tuple[str, list[str]]]:
+    """Each folder of a directory with its files, without what is hidden, and folders of builds."""
+    for folder, folders, names in os.walk(directory):
+        builds = "lltm_jit" if os.path.isdir(f"{folder}/lltm_jit/locks") else ""
+        folders[:] = sorted(name for name in folders if name[0] != "." and name != builds)
+        yield folder, [name for name in names if name[0] != "."]
 
 
 def refuse_sycl(*given: Any) -> None:
-    """Refuse arguments that are for SYCL or HIP, if there are any."""
-    _refuse_other_systems(filter(None, given))
-
-
-def _refuse_other_systems(given: Iterable[Any]) -> None:
-    if any(True for _ in given):
-        raise ToolchainError(
-            "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
-        )
+    """Refuse arguments that are for SYCL, if there are any."""
+    if any(given):
+        raise ToolchainError("SYCL is not supported here; use torch.utils.cpp_extension for it")
 
 
 def _refuse_suffixes(paths: tuple[str, ...], with_cuda: bool) -> None:
     """Refuse files that no compiler takes for a source; they would only fail in the linker."""
     known = (".cu", ".cuh", *OF_GCC) if with_cuda else OF_GCC
-    _refuse_other_systems(path for path in paths if path.endswith((".hip", ".sycl")))
     for path in paths:
         suffix = os.path.splitext(path)[1]
         if suffix not in known:
