@@ -7,12 +7,11 @@ start no process, one build for many processes, readable errors, and ``reload``.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from .loading import engine
 from .loading.build import BuildInfo
@@ -20,7 +19,7 @@ from .loading.reload import load_and_give
 from .request import inline
 from .request.spec import BINDINGS, refuse_sycl, spec
 from .store import cache
-from .user.errors import BuildError, own_frames_hidden
+from .user.errors import own_frames_hidden
 
 __all__ = ["build", "load", "load_inline"]
 
@@ -29,15 +28,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Texts = str | Sequence[str]
 
 
-@overload
-def load(
-    name: str, sources: Paths, *flags: Flags, is_python_module: Literal[True] = True, **named: Any
-) -> ModuleType: ...
-@overload
-def load(
-    name: str, sources: Paths, *flags: Flags, is_python_module: Literal[False], **named: Any
-) -> str: ...
-@own_frames_hidden  # type: ignore[misc]  # it takes no more flags by place than torch's
+@own_frames_hidden
 def load(
     name: str,
     sources: Paths,
@@ -53,7 +44,7 @@ def load(
     is_python_module: bool = True,
     is_standalone: bool = False,
     keep_intermediates: bool = True,
-) -> ModuleType | str:
+) -> Any:
     """Load an extension from C++ and CUDA sources, and build it first if necessary.
 
     The arguments are those of :func:`torch.utils.cpp_extension.load`. A source that begins with
@@ -103,25 +94,7 @@ def load(
     return load_and_give(spec(name, sources, *lists, build_directory, *kind), verbose)
 
 
-@overload
-def load_inline(
-    name: str,
-    cpp_sources: Texts,
-    cuda_sources: Texts | None = None,
-    *,
-    is_python_module: Literal[True] = True,
-    **named: Any,
-) -> ModuleType: ...
-@overload
-def load_inline(
-    name: str,
-    cpp_sources: Texts,
-    cuda_sources: Texts | None = None,
-    *,
-    is_python_module: Literal[False],
-    **named: Any,
-) -> str: ...
-@own_frames_hidden  # type: ignore[misc]  # more may be given by name
+@own_frames_hidden
 def load_inline(
     name: str,
     cpp_sources: Texts,
@@ -142,7 +115,7 @@ def load_inline(
     keep_intermediates: bool = True,
     use_pch: bool = False,
     no_implicit_headers: bool = False,
-) -> ModuleType | str:
+) -> Any:
     """Load an extension from sources given as strings.
 
     The arguments are those of :func:`torch.utils.cpp_extension.load_inline`. Errors name the string
@@ -165,8 +138,7 @@ def load_inline(
         As :func:`load`.
 
     Raises:
-        BuildError, ToolchainError, CacheError, TypeError: as for :func:`load`.
-        ValueError: if ``functions`` is none of the above.
+        ValueError: if ``functions`` is none of the above; otherwise as :func:`load`.
 
     Example:
         Compile a function and call it::
@@ -176,15 +148,24 @@ def load_inline(
             cubes.cube(3.0)  # 27.0
     """
     refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
-    cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(inline.strings(cpp_sources))]
-    cuda = [
-        (f"cuda_sources[{i}]", text) for i, text in enumerate(inline.strings(cuda_sources or None))
-    ]
-    how = (build_directory, verbose, is_python_module, with_pytorch_error_handling)
-    lists: dict[str, Any] = {"extra_cflags": extra_cflags, "extra_cuda_cflags": extra_cuda_cflags}
-    lists |= {"extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}
-    more: dict[str, Any] = {**lists, "with_cuda": with_cuda, "wait_for_header": use_pch}
-    return load_listings(name, cpp, cuda, functions, *how, no_implicit_headers, **more)
+    cpp, cuda = inline.strings(cpp_sources), inline.strings(cuda_sources or None)
+    return load_listings(
+        name,
+        [(f"cpp_sources[{i}]", text) for i, text in enumerate(cpp)],
+        [(f"cuda_sources[{i}]", text) for i, text in enumerate(cuda)],
+        functions,
+        build_directory=build_directory,
+        verbose=verbose,
+        with_pytorch_error_handling=with_pytorch_error_handling,
+        no_implicit_headers=no_implicit_headers,
+        extra_cflags=extra_cflags,
+        extra_cuda_cflags=extra_cuda_cflags,
+        extra_ldflags=extra_ldflags,
+        extra_include_paths=extra_include_paths,
+        with_cuda=with_cuda,
+        is_python_module=is_python_module,
+        wait_for_header=use_pch,
+    )
 
 
 def load_listings(
@@ -192,42 +173,28 @@ def load_listings(
     cpp: list[tuple[str, str]],
     cuda: list[tuple[str, str]],
     functions: Any,
+    *,
     build_directory: str | os.PathLike[str] | None = None,
     verbose: bool = False,
-    is_python_module: bool = True,
     with_pytorch_error_handling: bool = True,
     no_implicit_headers: bool = False,
-    **arguments: Any,
+    **more: Any,
 ) -> ModuleType | str:
     """``load_inline`` for strings that have names, by which errors call them."""
     if build_directory:  # where torch puts the sources, so that they find what lies there
         beside = f"-iquote{Path(build_directory).absolute()}"
         for kind, flags in (("cflags", [beside]), ("cuda_cflags", ["-Xcompiler", beside])):
-            given = arguments.get(f"extra_{kind}") or ()
+            given = more.get(f"extra_{kind}") or ()
             if not isinstance(given, str):  # which is refused
-                arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
-    sources = [text for _, text in (*cpp, *cuda)]
+                more[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
     bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
     texts = tuple(
         (file, inline.unit(file, listings, no_implicit_headers)) for file, listings in files.items()
     )
-    if is_python_module and functions is None and not re.search(inline.DEFINES, "\n".join(sources)):
-        raise BuildError(
-            f"error: the sources of {name} define no Python module\n"
-            "   = name the functions to bind in functions=[...], or write "
-            "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or pass is_python_module=False"
-        )
-    made = spec(
-        name,
-        (),
-        build_directory=build_directory,
-        is_python_module=is_python_module,
-        texts=texts,
-        listings=(*bound, *cuda),
-        **arguments,
-    )
+    listings = (*bound, *cuda)
+    made = spec(name, (), build_directory=build_directory, texts=texts, listings=listings, **more)
     return load_and_give(made, verbose)
 
 

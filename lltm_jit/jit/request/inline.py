@@ -12,12 +12,6 @@ _IMPLICIT_HEADERS = {
     "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
 }
 
-# What defines a module, or may: a header can do it too, but none of torch's, CUDA's or C++'s own.
-DEFINES = (
-    r"PyInit|_MODULE|TORCH_EXTENSION_NAME"
-    r'|#\s*include\s*(?:"|<(?!torch/|ATen/|c10/|pybind11/|cuda)[^>]*\.)'
-)
-
 # torch's wrapper does not take a function that is noexcept.
 _CALLABLE = (
     "template <typename F> F& lltm_jit_callable(F& f) { return f; }",

@@ -91,11 +91,3 @@ def test_inline_cached_and_changed(bench):
     assert bench.counts == ["compile main.cpp", "link"]
     assert torch_api.load_inline("_C", "PyInit") is first
     assert second is not first
-
-
-def test_inline_sources_without_a_module_are_refused(bench):
-    with pytest.raises(jit.BuildError, match=r"define no Python module\n   = name the functions"):
-        torch_api.load_inline("_C", "torch::Tensor f(torch::Tensor x) { return x; }")
-    assert bench.counts == []
-    torch_api.load_inline("_C", "text", is_python_module=False)
-    torch_api.load_inline("_C", '#include "defines_the_module.h"')
