@@ -122,8 +122,6 @@ def chosen_settings() -> Finding:
             readers.get(setting.kind, settings.text)(setting.name)
         except ToolchainError as error:
             return problem(str(error), "correct it, or unset it")
-    if wrong := detect().not_understood:
-        return problem(wrong, "unset TORCH_CUDA_ARCH_LIST, or correct it")
     if settings.flag("LLTM_JIT_DISABLE_JIT"):
         text = "LLTM_JIT_DISABLE_JIT forbids building; only existing builds load"
         return problem(text, "unset LLTM_JIT_DISABLE_JIT")
@@ -181,7 +179,6 @@ def cuda_trial() -> Finding:
     tools, began = detect(), time.perf_counter()
     if not tools.cuda:
         return ok("skipped: builds are for the CPU")
-    tools.check_architectures()
     targets, how = " ".join(tools.architectures), flags.gencode(tools.architectures)
     command = [tools.nvcc or "nvcc", *how, "-shared", "-Xcompiler", "-fPIC", "trial.cu"]
     if error := _trial("trial.cu", _CUDA, [[*command, "-o", "trial.so"]], load=False):

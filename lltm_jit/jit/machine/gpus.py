@@ -70,29 +70,6 @@ def architectures(supported: list[str]) -> tuple[str, ...]:
     )
 
 
-def why_not_understood(supported: list[str]) -> str:
-    """What is wrong with TORCH_CUDA_ARCH_LIST, for an nvcc that supports these; empty if nothing.
-
-    Without this, torch or nvcc would say so, from the middle of a build.
-    """
-    given = settings.text("TORCH_CUDA_ARCH_LIST")
-    if not given or given == "native":
-        return ""
-    wrong = []
-    for name in architectures(supported):
-        told = re.fullmatch(_ARCHITECTURE, name)
-        if told is None or (supported and f"{told[1]}.{told[2]}" not in supported):
-            wrong.append(name)
-    if architectures(supported) and not wrong:
-        return ""
-    got = f"{wrong[0]!r} in {given!r}" if wrong and wrong[0] != given else repr(given)
-    known = f", of those that this nvcc knows ({', '.join(supported)})" if supported else ""
-    return (
-        "TORCH_CUDA_ARCH_LIST is not understood: expected architectures such as "
-        f"'8.0;9.0a'{known}, but got {got}"
-    )
-
-
 def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]) -> str:
     """Which of the architectures the CUDA sources are not written for; empty if all will do."""
     for architecture in architectures:

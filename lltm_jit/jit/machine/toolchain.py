@@ -7,24 +7,23 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 from ..store import cache, files, private
 from ..user import settings
-from ..user.errors import LltmJitError, ToolchainError
+from ..user.errors import LltmJitError
 
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
 _NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")
 
-# Where ccache reads which compiler to start.
-_CCACHE = ("CCACHE_COMPILER", "CCACHE_CONFIGPATH", "CCACHE_DIR", "CCACHE_PATH", "CCACHE_PREFIX")
+# What may start another compiler than the last time, by settings that it alone knows.
+_WRAPPERS = {"ccache", "sccache", "distcc", "icecc"}
 
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = """
@@ -38,8 +37,7 @@ class Toolchain(NamedTuple):
     """The tools found, and the versions that a build depends on.
 
     ``cxx`` is the C++ compiler's command, or None; ``cuda_missing`` says why CUDA sources cannot be
-    built, and is empty if they can. ``not_understood`` says what is wrong with
-    TORCH_CUDA_ARCH_LIST, and is empty if nothing is.
+    built, and is empty if they can.
     """
 
     cxx: str | None
@@ -58,17 +56,11 @@ class Toolchain(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
     tells_link: bool = False  # whether the linker reports what it reads
-    not_understood: str = ""
 
     @property
     def cuda(self) -> bool:
         """Whether CUDA sources can be built."""
         return not self.cuda_missing
-
-    def check_architectures(self) -> None:
-        """Refuse a TORCH_CUDA_ARCH_LIST that neither torch nor nvcc would take."""
-        if self.not_understood:
-            raise ToolchainError(self.not_understood)
 
     @property
     def compiler(self) -> str:
@@ -86,24 +78,19 @@ def includes(capability: str, needed: str) -> bool:
 
 
 def detect() -> Toolchain:
-    """Look at this machine. Never raises; starts no process if the memo knows the compilers."""
-    memo = Memo(cache.builds_directory() / "tools.json")
+    """Look at this machine. Never raises; starts no process if the compilers' answers are known."""
     cxx = find_cxx()
-    cxx_facts = memo.recall(cxx, lambda words: _tools().probe_cxx(words)) if cxx else {}
+    cxx_facts = _answers(cxx) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
-    nvcc_facts = memo.recall([nvcc], lambda words: _tools().probe_nvcc(words)) if nvcc else {}
+    nvcc_facts = _answers([nvcc], of_nvcc=True) if nvcc else {}
     cuda_home = cuda_home or nvcc_facts.get("root")
-    memo.save()
-
     nvcc_version = nvcc_facts.get("version", "")
     cuda_missing = _why_no_cuda(nvcc, nvcc_version)
     architectures: tuple[str, ...] = ()
-    not_understood = ""
     if not cuda_missing:
         from . import gpus
 
         architectures = gpus.architectures(nvcc_facts["architectures"])
-        not_understood = gpus.why_not_understood(nvcc_facts["architectures"])
     return Toolchain(
         cxx=settings.text("CXX") if cxx else None,
         cxx_version=cxx_facts.get("version", ""),
@@ -122,16 +109,8 @@ def detect() -> Toolchain:
             (k, os.environ[k]) for k in _COMPILE_ENVIRONMENT.split() if os.environ.get(k)
         ),
         tells_link=cxx_facts.get("tells_link", False),
-        not_understood=not_understood,
         scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc"), *_named()]),
     )
-
-
-def _tools() -> ModuleType:
-    """What asks compilers, where the memo has no answer: most imports do without it."""
-    from . import tools
-
-    return tools
 
 
 def _named() -> list[str]:
@@ -192,66 +171,30 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     return ""
 
 
-class Memo:
-    """What compilers answered when they were last asked, which costs a process each.
+def _answers(command: list[str], of_nvcc: bool = False) -> dict[str, Any]:
+    """What a compiler says of itself, or said when it was last asked, which costs processes.
 
     An answer holds as long as the files it was read from have the same stamps, so that a replaced
-    compiler is noticed. The memo is a file of the cache, and works read-only or without the file.
+    compiler is noticed. It is kept in the cache, if that can be written.
     """
+    programs = [*filter(None, map(shutil.which, command))]
+    lasting = _WRAPPERS.isdisjoint(os.path.basename(os.path.realpath(each)) for each in programs)
+    memo = None
+    with suppress(OSError, ValueError, LltmJitError):  # a setting that the build will refuse
+        memo = cache.builds_directory() / f"tools-{files.digest_of([programs, command])}.json"
+        if lasting and not private.why_not_private(memo):  # else somebody else may have written it
+            known = files.read_json(memo)
+            if known["files"] == _stamps(known["files"]):
+                return known
+    from . import tools  # which most imports do without
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, Any] = {}
-        self._changed = False
-        try:
-            if private.why_not_private(path):
-                return  # somebody else may have written it
-            self._known = files.read_json(path)
-        except (OSError, ValueError, LltmJitError):
-            return  # none, or a setting that cannot be used, which the build will tell
-
-    def recall(self, command: list[str], probe: Callable[[list[str]], Any]) -> dict[str, Any]:
-        # Also the compiler that a ccache starts: the next word, or the next of its name on PATH.
-        programs = [found for word in command for found in _all_on_path(word)]
-        read = [*programs, *ccache_files()] if any(map(is_ccache, programs)) else programs
-        chosen = [f"{name}={os.environ[name]}" for name in _CCACHE if name in os.environ]
-        name = "\n".join([*programs, *command, *chosen])
-        entry = self._known.get(name)
-        if entry and entry["files"] == _stamps({*read, *entry["files"]}):
-            return entry
-        entry = probe(command)
-        entry["files"] = _stamps([*read, *entry.pop("watch")])
-        if entry["version"]:  # else the next process asks again
-            self._known[name], self._changed = entry, True
-        return entry
-
-    def save(self) -> None:
-        if not self._changed:
-            return
-        try:
+    found = tools.probe_nvcc(command) if of_nvcc else tools.probe_cxx(command)
+    found["files"] = _stamps([*programs, *found.pop("watch")])
+    if memo and lasting and found["version"]:  # else the next process asks again
+        with suppress(OSError, LltmJitError):
             cache.make_builds_directory()
-            files.write_json(self._path, self._known)
-        except (OSError, LltmJitError):
-            return  # only a memo: the next process asks the compilers again
-
-
-def _all_on_path(word: str) -> list[str]:
-    """All programs of a name, the one that is started first."""
-    folders = [""] if os.path.dirname(word) else os.get_exec_path()
-    found = (shutil.which(word, path=folder or None) for folder in folders)
-    return list(dict.fromkeys(filter(None, found)))
-
-
-def ccache_files() -> list[str]:
-    """Where a ccache reads its settings."""
-    settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    folders = ("/etc", os.environ.get("CCACHE_DIR") or "~/.ccache", f"{settings}/ccache")
-    files = [os.path.expanduser(f"{folder}/ccache.conf") for folder in folders]
-    return [*files, *filter(None, [os.environ.get("CCACHE_CONFIGPATH")])]
-
-
-def is_ccache(program: str) -> bool:
-    return os.path.basename(os.path.realpath(program)) == "ccache"
+            files.write_json(memo, found)
+    return found
 
 
 def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:

@@ -13,7 +13,6 @@ import pytest
 from torch.utils import cpp_extension
 
 from lltm_jit import jit, native
-from lltm_jit.cli import doctor
 from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.machine import gpus
@@ -97,30 +96,6 @@ def test_architectures(cuda, toolkit, monkeypatch, listed, present, expected):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
     assert jit.detect().architectures == expected
-
-
-@pytest.mark.parametrize(
-    ("listed", "got"),
-    [
-        ("abc", "'abc'"),
-        ("9.9", "'9.9'"),
-        ("8.0;9.9+PTX", "'9.9+PTX' in '8.0;9.9+PTX'"),
-        ("sm_90", "'sm_90'"),
-        (";", "';'"),
-    ],
-)
-def test_architectures_that_are_not_understood(cuda, toolkit, monkeypatch, listed, got):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
-    with pytest.raises(jit.ToolchainError) as told:
-        cuda.load()
-    assert str(told.value) == (
-        "TORCH_CUDA_ARCH_LIST is not understood: expected architectures such as '8.0;9.0a', "
-        f"of those that this nvcc knows (7.5, 8.0, 9.0, 12.0), but got {got}"
-    )
-    assert cuda.counts == []  # no compiler was started
-    assert doctor.checks()["settings"]().text == str(told.value)
-    spec = cuda.spec(cuda_cflags=("-gencode=arch=compute_80,code=sm_80",))
-    builder.check(Request(spec))  # flags take the place of the list
 
 
 @pytest.mark.parametrize(
