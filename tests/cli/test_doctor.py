@@ -1,7 +1,6 @@
 """`python -m lltm_jit doctor` on this machine, and on machines where something is broken."""
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -152,20 +151,12 @@ def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch, empty_root):
 
 
 def test_a_compiler_that_is_not_there(finding, monkeypatch):
-    cases = {
-        "no-such-compiler": "'no-such-compiler', which is not on PATH",
-        "/nonexistent": "'/nonexistent', which does not exist",
-        "/etc/passwd": "'/etc/passwd', which is not a program that can be run",
-        "/no/ccache c++": "'/no/ccache c++', and '/no/ccache' does not exist",
-    }
-    for given, text in cases.items():
-        for path in (os.environ["PATH"], "/nonexistent"):
-            with monkeypatch.context() as patch:
-                patch.setenv("CXX", given)
-                patch.setenv("PATH", path)
-                found = finding("C++ compiler")
-            assert (found["status"], found["text"]) == ("problem", f"CXX is set to {text}")
-            assert ("apt-get install g++" in found["cure"]) == (path == "/nonexistent")
+    for given in ("no-such-compiler", "/nonexistent", "/etc/passwd", "/no/ccache c++"):
+        with monkeypatch.context() as patch:
+            patch.setenv("CXX", given)
+            found = finding("C++ compiler")
+        assert found["text"] == f"CXX is set to {given!r}, which is not found"
+        assert (found["status"], "apt-get install g++" in found["cure"]) == ("problem", True)
     monkeypatch.setenv("PATH", "/nonexistent")
     assert finding("C++ compiler")["text"] == "no C++ compiler was found"
 
@@ -174,7 +165,7 @@ def test_without_a_compiler_the_rest_is_checked_and_the_cure_is_told(told, monke
     monkeypatch.setenv("CXX", "no-such-compiler")
     out = told("doctor", code=1)
     assert "problem  C++ compiler" in out
-    assert "-> unset CXX, which gives c++, or set it to" in out
+    assert "-> unset CXX, or set it to a compiler that exists" in out
     assert all(f" {name} " in out for name in doctor.checks())
 
 

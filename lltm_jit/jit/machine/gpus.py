@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..user import settings
 
@@ -19,8 +19,6 @@ _ARCHITECTURE = r"(\d+)\.(\d+)([af]?)(\+PTX)?"
 
 # torch's names in TORCH_CUDA_ARCH_LIST; it has them in no public place.
 NAMED_ARCHITECTURES = {
-    "Kepler+Tesla": ("3.7",),
-    "Kepler": ("3.5+PTX",),
     "Maxwell+Tegra": ("5.3",),
     "Maxwell": ("5.0", "5.2+PTX"),
     "Pascal": ("6.0", "6.1+PTX"),
@@ -72,20 +70,18 @@ def architectures(supported: list[str]) -> tuple[str, ...]:
 
 def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]) -> str:
     """Which of the architectures the CUDA sources are not written for; empty if all will do."""
-    for architecture in architectures:
-        told = re.fullmatch(_ARCHITECTURE, architecture)
-        if told is None or (int(told[1]), int(told[2])) >= least:
-            continue
-        given = settings.text("TORCH_CUDA_ARCH_LIST")
-        listed = given and given != "native"
-        asks = f"TORCH_CUDA_ARCH_LIST={given!r} asks" if listed else "a GPU of this machine asks"
-        number = f"{least[0]}.{least[1]}"
-        return (
-            f"{title} has CUDA kernels for compute capability {number} and later, but {asks} for "
-            f"{architecture}; set TORCH_CUDA_ARCH_LIST to architectures from {number} on, with "
-            "which it runs on such GPUs and on the CPU"
-        )
-    return ""
+    told = filter(None, (re.fullmatch(_ARCHITECTURE, name) for name in architectures))
+    old = next((each[0] for each in told if (int(each[1]), int(each[2])) < least), "")
+    if not old:
+        return ""
+    given = settings.text("TORCH_CUDA_ARCH_LIST") or "native"
+    asks = "a GPU of this machine" if given == "native" else f"TORCH_CUDA_ARCH_LIST={given!r}"
+    number = f"{least[0]}.{least[1]}"
+    return (
+        f"{title} has CUDA kernels for compute capability {number} and later, but {asks} asks for "
+        f"{old}; set TORCH_CUDA_ARCH_LIST to architectures from {number} on, with which it runs on "
+        "such GPUs and on the CPU"
+    )
 
 
 def architecture(capability: tuple[int, int], newest: tuple[int, int] = (99, 0)) -> str:
@@ -99,21 +95,15 @@ def architecture(capability: tuple[int, int], newest: tuple[int, int] = (99, 0))
 
 
 def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
-    """Whether code for one of these architectures runs on a GPU."""
-    return any(runs_on(architecture, capability) for architecture in architectures)
-
-
-def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
-    """Whether code for an architecture, as torch spells it, runs on a GPU."""
-    told = re.fullmatch(_ARCHITECTURE, architecture)
-    if told is None:
-        return False  # a name that a later torch knows
-    made = (int(told[1]), int(told[2]))
-    if told[3]:
-        return made == capability
-    # Machine code runs on later minor versions of its generation, PTX on all that is later.
-    portable = told[4] is not None
-    return made <= capability and (portable or made[0] == capability[0])
+    """Whether code for one of these architectures, as torch spells them, runs on a GPU."""
+    for told in filter(None, (re.fullmatch(_ARCHITECTURE, name) for name in architectures)):
+        major, minor = int(told[1]), int(told[2])
+        if (major, minor) == capability:
+            return True
+        # Machine code runs on later minor versions of its generation, PTX on all that is later.
+        if (major, minor) < capability and not told[3] and (told[4] or major == capability[0]):
+            return True
+    return False
 
 
 def driver_version() -> str:
@@ -127,12 +117,10 @@ def driver_version() -> str:
 
 @contextmanager
 def _management_library() -> Iterator[ctypes.CDLL | None]:
-    try:
+    nvml = None
+    with suppress(OSError):
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        yield None
-        return
-    if nvml.nvmlInit_v2() != 0:
+    if nvml is None or nvml.nvmlInit_v2() != 0:
         yield None
         return
     try:

@@ -69,19 +69,8 @@ def why_no_cxx(command: list[str]) -> tuple[str, str]:
         return text, REPAIR
     if given == usual:
         return "no C++ compiler was found", f"install one {_INSTALL}, or set CXX to yours"
-    if shutil.which(usual):
-        cure = f"unset CXX, which gives {usual}, or set it to a compiler that exists"
-    else:
-        cure = f"set CXX to a compiler that exists {_INSTALL}"
-    program = (given.split() or [given])[0]
-    if os.sep not in program:
-        why = "is not on PATH"
-    elif os.path.exists(program):
-        why = "is not a program that can be run"
-    else:
-        why = "does not exist"
-    text = f"CXX is set to {given!r}, " + ("which" if program == given else f"and {program!r}")
-    return f"{text} {why}", cure
+    cure = f"unset CXX, or set it to a compiler that exists {_INSTALL}"
+    return f"CXX is set to {given!r}, which is not found", cure
 
 
 def find_ninja() -> Path:
@@ -104,26 +93,22 @@ def cuda_cure() -> str:
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
 
 
-def output_of(
-    command: str | list[str], directory: Path | None = None, environment: Any = None
-) -> str:
+def output_of(command: str | list[str]) -> str:
     """What a tool prints to both streams; empty if it cannot be run or hangs.
 
     A string is a command of the shell.
     """
-    return asked(command, directory, environment)[1]
+    return asked(command)[1]
 
 
-def asked(
-    command: str | list[str], directory: Path | None = None, environment: Any = None
-) -> tuple[int, str]:
+def asked(command: str | list[str], directory: Path | None = None) -> tuple[int, str]:
     """A tool's exit status, and the result of :func:`output_of`."""
     try:
         done = subprocess.run(
             command,
             shell=isinstance(command, str),
             cwd=directory,
-            env=environment or {**os.environ, **SPEAK_PLAINLY},
+            env={**os.environ, **SPEAK_PLAINLY},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

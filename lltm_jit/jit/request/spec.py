@@ -250,8 +250,9 @@ def names_below(directory: str) -> set[str]:
 def _walk(directory: str | Path) -> Iterator[tuple[str, list[str]]]:
     """Each folder of a directory with its files, without what is hidden, and folders of builds."""
     for folder, folders, names in os.walk(directory):
-        builds = "lltm_jit" if os.path.isdir(f"{folder}/lltm_jit/locks") else ""
-        folders[:] = sorted(name for name in folders if name[0] != "." and name != builds)
+        if "lltm_jit" in folders and os.path.isdir(f"{folder}/lltm_jit/locks"):
+            folders.remove("lltm_jit")
+        folders[:] = sorted(name for name in folders if name[0] != ".")
         yield folder, [name for name in names if name[0] != "."]
 
 

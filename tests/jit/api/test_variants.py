@@ -48,7 +48,7 @@ def test_equal_contents_are_one_build(bench, kernel):
 
 def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monkeypatch, capsys):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    cause = "CXX is set to 'no-such-compiler', which is not on PATH; "
+    cause = "CXX is set to 'no-such-compiler', which is not found; "
     variants.declare(kernel)
     with pytest.raises(jit.ToolchainError, match=f"^{cause}"):
         variants.load_declared(("mine.sums", FUNCTION, [], ""))
