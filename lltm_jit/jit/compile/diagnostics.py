@@ -73,9 +73,8 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
     errors, warned = _parse(log, request)
     first = errors[0] if errors else _last_words(log, status)
     text, excerpt, column = _demangled(first.text), *_excerpt(first, request)
-    reasons = [*first.reasons, *_uses(r"undefined reference to `(.+)'", text, log)]
     place = [f"{name}: " for name in (BINDINGS, _FLAGS) if name in (first.file, first.inside)]
-    cure = cure_of("\n".join(["".join(place) + text, *reasons]), jobs)
+    cure = cure_of("\n".join(["".join(place) + text, *first.reasons]), jobs)
     if not (cure or errors):
         cure = "run `python -m lltm_jit doctor` to test the compilers"
     counted = {"more error": len(errors) - 1, "warning": len(warned)}
@@ -84,10 +83,10 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
     # This line has torch's words, which programs look for.
     end = f"Error building extension '{request.spec.name}'{more}; full log: {log_path}"
     inside = first.inside and f"inside {first.inside}"
-    below = [f"   = {each}" for each in (inside, *reasons, cure, end) if each]
+    below = [f"   = {each}" for each in (inside, *first.reasons, cure, end) if each]
     return BuildError(
         "\n".join([f"error: {text}", *excerpt, *below]),
-        file=_cell(request) if first.file == CELL else first.file or None,
+        file=request.spec.cell if first.file == CELL else first.file or None,
         line=first.line or None,
         column=column or None,
         message=text,
@@ -95,15 +94,10 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
     )
 
 
-def explain_import(error: str, library: str, request: Request) -> str:
+def explain_import(error: str, library: str) -> str:
     """The message when a finished library cannot be imported."""
-    lines = [f"the built library cannot be imported: {error.partition(chr(10))[0]}"]
-    if "undefined symbol" in error:
-        objects = [str(request.work / name) for name in request.objects]
-        link = ["ld", "-shared", "-z", "defs", "--no-demangle", "-o", os.devnull, *objects]
-        lines += _uses(r"undefined symbol: (?!__cuda)(\w+)", error, _output(link))
-    lines += [cure] if (cure := cure_of(error)) else []
-    told = _demangled("\n   = ".join(lines))
+    first = f"the built library cannot be imported: {error.partition(chr(10))[0]}"
+    told = _demangled("\n   = ".join(filter(None, [first, cure_of(error)])))
     return f"error: {told}\n   = {library}"
 
 
@@ -120,9 +114,8 @@ def warnings(log: str, request: Request) -> list[str]:
 
 def blamed(log: str, request: Request) -> list[str]:
     """The user's files that the errors name."""
-    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", plain(log)))
-    named -= {request.path_of(name) for name, _ in request.spec.texts}
-    return [path for path in named if request.is_own(path) and os.path.isfile(path)]
+    named = {error.file for error in _parse(log, request)[0]}
+    return [path for path in sorted(named) if request.is_own(path) and os.path.isfile(path)]
 
 
 def _parse(log: str, request: Request) -> tuple[list[_Error], list[_Error]]:
@@ -229,39 +222,19 @@ def _excerpt(error: _Error, request: Request) -> tuple[list[str], int]:
     return lines, column
 
 
-def _cell(request: Request) -> str:
-    """What the notebook calls the cell that is built."""
-    return request.spec.cell
-
-
 def _place(file: str, request: Request, line: int = 0, column: int = 0) -> str:
     """A place as notebooks, editors and terminals find it: relative to the working directory."""
     if file == CELL:
-        return f"{_cell(request)}, line {line}"
+        return f"{request.spec.cell}, line {line}"
     with suppress(OSError, ValueError):  # the working directory is gone; the file is elsewhere
         file = str(Path(file).relative_to(Path.cwd()))
     return ":".join([file, *(str(number) for number in (line, column) if number)])
 
 
-def _uses(pattern: str, error: str, linker: str) -> list[str]:
-    """The function that needs the symbol in an error, as a linker says."""
-    if not (symbol := re.search(pattern, error)):
-        return []
-    # Tables of virtual functions are needed by no function.
-    needed = re.search(rf"\n(?!.*\(\.data).*reference to `{re.escape(symbol[1])}'", linker)
-    functions = re.findall(r"in function `(.+)':", linker[: needed.start() + 1] if needed else "")
-    return [f"it is used in {functions[-1]}"] if functions else []
-
-
 def _demangled(text: str) -> str:
-    """The text with C++ names in readable form."""
-    return _output(["c++filt"], text).strip() or text if "_Z" in text else text
-
-
-def _output(command: list[str], text: str = "") -> str:
-    """What one of the compiler's tools prints; empty if it is missing."""
-    english = {**os.environ, "LC_ALL": "C"}
+    """The text with C++ names in readable form, if there is a tool for it."""
     with suppress(OSError):
-        done = subprocess.run(command, input=text.encode(), capture_output=True, env=english)
-        return (done.stdout + done.stderr).decode(errors="replace")
-    return ""
+        if "_Z" in text:
+            how = {"stdout": subprocess.PIPE, "encoding": "utf-8", "errors": "replace"}
+            return subprocess.run(["c++filt"], input=text, **how).stdout.strip() or text
+    return text

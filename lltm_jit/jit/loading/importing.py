@@ -108,7 +108,7 @@ def import_library(request: Request, record: Record, library: Path) -> ModuleTyp
                 _registered.update(registers)  # what failed is the module alone
         # torch.ops.load_library names the path alone, and has the reason below it.
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
-        raise BuildError(diagnostics.explain_import(str(reason), path, request)) from error
+        raise BuildError(diagnostics.explain_import(str(reason), path)) from error
     _registered.update(registers)
     return module
 

@@ -110,7 +110,7 @@ def test_warnings_of_the_users_code_are_shown_each_once(tmp_path, monkeypatch):
     ],
 )
 def test_import_errors(error, cure):
-    lines = diagnostics.explain_import(error, "/cache/x.so", asked("x")).splitlines()
+    lines = diagnostics.explain_import(error, "/cache/x.so").splitlines()
     assert lines[0] == f"error: the built library cannot be imported: {error}"
     assert cure in lines[1]
     assert lines[2] == "   = /cache/x.so"
@@ -118,7 +118,7 @@ def test_import_errors(error, cure):
 
 def test_names_of_functions_are_as_in_the_source():
     error = "x.so: undefined symbol: _ZN3foo3barERKN2at6TensorE"
-    said = diagnostics.explain_import(error, "/_Z/x.so", asked("x"))
+    said = diagnostics.explain_import(error, "/_Z/x.so")
     assert said.splitlines() == [
         "error: the built library cannot be imported: x.so: undefined symbol: "
         "foo::bar(at::Tensor const&)",
@@ -241,7 +241,7 @@ def test_an_error_of_a_tool_names_the_file_that_it_was_given(name):
 
 def test_a_class_that_pybind11_knows_from_the_build_before():
     error = 'generic_type: type "P" is already registered!'
-    told = diagnostics.explain_import(error, "/cache/mine.so", asked("mine")).splitlines()
+    told = diagnostics.explain_import(error, "/cache/mine.so").splitlines()
     assert told[0].endswith(error)
     assert "declare it with pybind11::module_local(), or restart Python" in told[1]
 
