@@ -235,6 +235,7 @@ def _demangled(text: str) -> str:
     """The text with C++ names in readable form, if there is a tool for it."""
     with suppress(OSError):
         if "_Z" in text:
-            how = {"stdout": subprocess.PIPE, "encoding": "utf-8", "errors": "replace"}
-            return subprocess.run(["c++filt"], input=text, **how).stdout.strip() or text
+            given = text.encode(errors="replace")
+            done = subprocess.run(["c++filt"], input=given, stdout=subprocess.PIPE)
+            return done.stdout.decode(errors="replace").strip() or text
     return text

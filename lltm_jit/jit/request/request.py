@@ -108,21 +108,22 @@ class Request:
 
     @cached_property
     def objects(self) -> tuple[str, ...]:
-        """The object of each source: torch's name for it, unless that is taken or has a blank.
+        """The object of each source: torch's name for it, without marks of the shell.
 
         Sources of the same name in different folders are told apart by a digest.
         """
         cuda = (".cu", ".cuh") if self.with_cuda else ()
-        paths = [*map(Path, self.sources)]
-        kinds = [".cuda.o" if path.suffix in cuda else ".o" for path in paths]
-        names = [path.stem + kind for path, kind in zip(paths, kinds, strict=True)]
+        parts = [os.path.splitext(os.path.basename(path)) for path in self.sources]
+        names = [
+            (re.sub(r"^-|[^\w.+-]", "_", stem), ".cuda.o" if suffix in cuda else ".o")
+            for stem, suffix in parts
+        ]
         objects = []
-        for path, name, kind in zip(paths, names, kinds, strict=True):
-            fits = re.fullmatch(_NAME, name)
-            if not fits or names.count(name) > 1:
-                digest = hashlib.sha256(os.fsencode(self.label(str(path)))).hexdigest()[:20]
-                name = (f"{path.stem[:100]}." if fits else "") + digest + kind
-            objects.append(name)
+        for path, (stem, kind) in zip(self.sources, names, strict=True):
+            if names.count((stem, kind)) > 1:
+                digest = hashlib.sha256(os.fsencode(self.label(path))).hexdigest()
+                stem = f"{stem}.{digest[:20]}"
+            objects.append(stem + kind)
         return tuple(objects)
 
     def label(self, path: str) -> str:
@@ -258,58 +259,39 @@ def _check_sources(request: Request) -> None:
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """What changed from one build's content to another's, in phrases with the old and new value."""
-    found = []
     before, after = old["files"], new["files"]
-    found += [f"{name} changed" for name in after if name in before and before[name] != after[name]]
+    found = [f"{name} changed" for name in after if before.get(name, after[name]) != after[name]]
     # The libraries that an include brings in are not of interest.
     found += [f"{name} added" for name in after if name not in before and not os.path.isabs(name)]
     found += [f"{name} removed" for name in before if name not in after and not os.path.isabs(name)]
     for entry, words in _WORDS.items():
-        if old.get(entry) != new.get(entry):
-            found.append(_value_change(words, old.get(entry), new.get(entry)))
+        was, now = old.get(entry), new.get(entry)
+        if was == now:
+            continue
+        if isinstance(was, list) and isinstance(now, list):
+            gone = [each for each in was if each not in now]
+            come = [each for each in now if each not in was]
+            if gone or come:  # else their order changed
+                was, now = gone, come
+            was, now = (" ".join(map(str, each)) or "nothing" for each in (was, now))
+        found.append(f"{words} changed from {was} to {now}")
     if not found and old.get("scripts") != new.get("scripts"):
         found.append("the script that calls the compiler changed")
     return found
 
 
-def _value_change(words: str, old: Any, new: Any) -> str:
-    if isinstance(old, list) and isinstance(new, list):
-        gone = " ".join(str(item) for item in old if item not in new)
-        come = " ".join(str(item) for item in new if item not in old)
-        if not gone and not come:
-            return f"{words} changed order"
-        return f"{words} changed from {gone or 'nothing'} to {come or 'nothing'}"
-    return f"{words} changed from {old} to {new}"
-
-
 def reasons(request: Request) -> list[str]:
     """Why a build is needed, compared with the last one of this name, one phrase per reason."""
-    new, name = request.content, request.key[: cache.NAME]
-    old = next((record for record in cache.records(name) if _alike(record, new)), None)
+    new = request.content
+    old = next(cache.records(request.key[: cache.NAME]), None)
     if old is None:
         return ["first use" if request.spec.variant else "first build"]
     if old.content.get("folder") != new.get("folder"):
         return [f"the last build was in another folder, {old.content['folder']}"]
-    changed = old.inputs.changes(request.base, files.Stamps(old.directory))
     phrases = differences(old.content, new)
-    phrases += [_change_of(old, request.base, each) for each in changed]
+    for change in old.inputs.changes(request.base, files.Stamps(old.directory)):
+        phrases.append(f"{change} changed" if change in old.inputs.files else change)
     return phrases or ["the cached build cannot be used"]
-
-
-def _change_of(old: Record, base: str, change: str) -> str:
-    if change not in old.inputs.files:
-        return change
-    if old.inputs.files[change] == files.UNKNOWN:
-        return f"{change} may have changed"
-    return f"{change} {'changed' if os.path.exists(files.place(base, change)) else 'removed'}"
-
-
-def _alike(record: Record, new: dict[str, Any]) -> bool:
-    """Whether a build can be what a new one replaces: not one for a debugger or a profiler."""
-    old = record.content
-    kinds = [{"-g", "-lineinfo"} & {*each["cflags"], *each["cuda_cflags"]} for each in (old, new)]
-    same = all(old.get(entry) == new.get(entry) for entry in ("name", "constants"))
-    return same and kinds[0] == kinds[1] and bool(old["files"].keys() & new["files"].keys())
 
 
 def words_of(entry: str) -> str:
