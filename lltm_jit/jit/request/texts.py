@@ -18,9 +18,7 @@ _BLOCK = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)")
 _DEFINE = r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY"
 _OPERATOR = r'\bdef\s*\(\s*(?:\w+\s*\(\s*)?(?:R"\w*\()?"?\s*(?:\w+::)?(\w+)'
 
-_HAS_INCLUDE = r"__has_(?:include(?:_next)?|embed)\s*\(\s*([^)]*)"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
-_DEFINED = rf"#\s*define\s+\w+\s+{_QUOTED}|#\s*(?:el)?if\b.*{_QUOTED}"
 _UPWARD = r"#\s*(?:include|import|include_next)\s*[<\"]([^>\"\n]*\.\./[^>\"\n]*)[>\"]"
 # In the text of an assembler's source, or in a string of C++.
 _ASSEMBLED = r"\.(?:incbin|include)\b(?:[ \t]|\\t)*\\?\"([^\"\\\n]+)\\?\""
@@ -42,13 +40,9 @@ def asks(text: str, flags: Iterable[str] = ()) -> Asks:
     """What a text asks for, if it is compiled with these flags."""
     text = text.replace("\\\n", "")
     names = set(re.findall(_UPWARD, text)) if "../" in text else set()
-    if "__has_" in text:
-        asked = re.findall(_HAS_INCLUDE, text)
-        names.update(name for words in asked for name in re.findall(_QUOTED, words))
-        if any(words[:1] not in ("<", '"') for words in asked):  # a macro with any defined value
-            defined = re.findall(_DEFINED, text)
-            names.update(name for pair in defined for name in pair if name)
-            names.update(re.findall(_QUOTED, " ".join(flags)))
+    if "__has_" in text:  # of a name, or of a macro with any value that a directive or flag gives
+        told = [*re.findall(r"#.*", text), *flags]
+        names.update(name for words in told for name in re.findall(_QUOTED, words))
     if ".inc" not in text:
         return Asks(names, set(), False)
     text = without_comments(text)
