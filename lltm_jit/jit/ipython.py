@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shlex
@@ -26,8 +25,8 @@ Build the cell and put its module into the variable NAME.
 
 Binds every function that the cell defines at namespace scope, or only the functions that you name.
 Static functions, templates and the contents of anonymous namespaces are not bound. Functions with
-pointers are bound only if you name them, overloaded functions never. Code inside `#if 0` is
-ignored; other conditions are not evaluated. A cell with its own PYBIND11_MODULE is used as it is.
+pointers are bound only if you name them, overloaded and noexcept functions never. Conditions of
+the preprocessor are not evaluated. A cell with its own PYBIND11_MODULE is used as it is.
 Errors count lines from the magic, which is line 1 of the cell.
 """
 _QUOTED = r'(?m)^[ \t]*#[ \t]*include[ \t]*"'  # what may lie beside the notebook
@@ -42,9 +41,6 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
         %lltm_reload NAME: the same for the module in the variable NAME.
         """
         name = line.strip()
-        if name in ("-h", "--help"):
-            print(inspect.cleandoc(lltm_reload.__doc__ or ""))
-            return
         module = ipython.user_ns.get(name) if name else None
         if name and not isinstance(module, ModuleType):
             _refuse(f"{name} is not a variable that holds a module")

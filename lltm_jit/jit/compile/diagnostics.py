@@ -103,7 +103,7 @@ def explain_import(error: str, library: str) -> str:
 
 def warnings(log: str, request: Request) -> list[str]:
     """The first warnings about the user's own code, each with its line, and how many follow."""
-    own = [warning for warning in _parse(log, request)[1] if _is_own(warning.file, request)]
+    own = [warning for warning in _parse(log, request)[1] if request.is_own(warning.file)]
     shown = [[f"warning: {each.text}", *_excerpt(each, request)[0]] for each in own[:_WARNINGS]]
     told = ["\n".join(lines) for lines in shown]
     if own[_WARNINGS:]:
@@ -120,26 +120,25 @@ def blamed(log: str, request: Request) -> list[str]:
 
 def _parse(log: str, request: Request) -> tuple[list[_Error], list[_Error]]:
     """The errors in a build's output, in order, and the warnings, each once."""
-    blocks: list[list[str]] = [[]]  # each begins with a step, or with an error that has a place
+    blocks = [[""]]  # each begins with a step, or with an error that has a place
     for line in plain(log).splitlines():
         match = _PLACED.match(line)
         if re.match(STEP, line) or (match and not match["note"]):
             blocks.append([])
         blocks[-1].append(line)
-    errors, warned, compiled = [], {}, ""
-    for before, block in zip([[], *blocks], blocks, strict=False):
-        for line in block:
-            if step := re.match(STEP, line):
-                compiled = compiled_file(step[3])  # none where it is the link
-            elif match := _PLACED.match(line):
-                if match["warning"]:
-                    warned[_placed(match, before[1:], block[1:], request)] = (
-                        True  # nvcc repeats them
-                    )
-                elif not match["note"]:
-                    errors.append(_placed(match, before[1:], block[1:], request))
-            elif match := _OF_TOOL.match(line):
+    errors: list[_Error] = []
+    warned: dict[_Error, None] = {}  # nvcc repeats them
+    compiled, before = "", list[str]()
+    for first, *after in blocks:
+        if step := re.match(STEP, first):
+            compiled = compiled_file(step[3])  # none where it is the link
+        elif match := _PLACED.match(first):
+            error = _placed(match, before, after, request)
+            warned.setdefault(error) if match["warning"] else errors.append(error)
+        for line in after:
+            if not _PLACED.match(line) and (match := _OF_TOOL.match(line)):
                 errors.append(_Error(match["text"], compiled))
+        before = after
     return errors, [*warned]
 
 
@@ -151,8 +150,8 @@ def _placed(match: re.Match[str], before: list[str], after: list[str], request: 
     file, line = match["file"] or _FLAGS, int(match["line"] or 0)
     rest, reasons = _quoted(after, request)
     ways = (re.match(way, each) for each in (*reversed(before), *after) for way in _WAYS)
-    way = next((way for way in ways if way and _is_own(way["file"], request)), None)
-    if way is None or _is_own(file, request):
+    way = next((way for way in ways if way and request.is_own(way["file"])), None)
+    if way is None or request.is_own(file):
         return _Error(match["text"], file, line, int(match["column"] or 0), rest, "", reasons)
     place = (way["file"], int(way["line"]), int(way.groupdict().get("column", 0)))
     return _Error(match["text"], *place, None, f"{file}:{line}" if line else file, reasons)
@@ -168,14 +167,10 @@ def _quoted(after: list[str], request: Request) -> tuple[str | None, tuple[str, 
         reasons = [line.strip() for line in own[: caret - 1] if line.startswith(" " * 12)]
     for line in after:
         note = None if re.match(_WAYS[0], line) or "built-in" in line else _PLACED.match(line)
-        if note and _is_own(note["file"] or "", request):
+        if note and request.is_own(note["file"] or ""):
             place = _place(note["file"], request, int(note["line"]))
             reasons.append(f"{place}: {note['text'].strip()}")
     return rest, tuple(reasons[:_REASONS])
-
-
-def _is_own(file: str, request: Request) -> bool:
-    return file in dict(request.spec.listings) or request.is_own(file)
 
 
 def _last_words(log: str, status: int) -> _Error:

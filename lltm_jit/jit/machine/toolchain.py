@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -135,14 +136,10 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
 
 def find_cxx() -> list[str]:
     """The C++ compiler's command in words, such as ``ccache g++ -m32``; empty if not found."""
-    words = (command := settings.text("CXX")).split()
-    if not {*"\"'\\"}.isdisjoint(command):
-        import shlex  # which an import otherwise does without
-
-        try:
-            words = shlex.split(command)
-        except ValueError:
-            return []  # a quote that is not closed
+    try:
+        words = shlex.split(settings.text("CXX"))
+    except ValueError:
+        return []  # a quote that is not closed
     return words if words and shutil.which(words[0]) else []
 
 

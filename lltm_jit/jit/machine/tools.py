@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,12 @@ def why_no_cxx(command: list[str]) -> tuple[str, str]:
 
 def find_ninja() -> Path:
     """ninja from its wheel, else from PATH."""
-    try:
+    found = None
+    with suppress(ImportError):
         import ninja
-    except ImportError:
-        found = shutil.which("ninja")
-    else:
-        found = shutil.which("ninja", path=ninja.BIN_DIR) or shutil.which("ninja")
-    if not found:
+
+        found = shutil.which("ninja", path=ninja.BIN_DIR)
+    if not (found := found or shutil.which("ninja")):
         raise ToolchainError("ninja was not found; run `python -m pip install ninja`")
     return Path(found)
 

@@ -10,16 +10,10 @@ from .texts import LITERALS, without_comments
 _DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
 _FUNCTION = re.compile(
     r'(?:extern\s+"C"\s+)?(?P<type>[\w:<>,&*\s]*?[\s&*>])(?P<name>\w+)\s*\((?P<parameters>.*)\)'
-    r"\s*(?:noexcept)?\s*(?P<result>->[\w:<>,&*\s]+)?",
+    r"\s*(?P<noexcept>noexcept)?\s*(?P<result>->[\w:<>,&*\s]+)?",
     re.DOTALL,
 )
 _ATTRIBUTE = re.compile(r"\[\[.*?\]\]|__attribute__\s*\(\(.*?\)\)", re.DOTALL)
-# Neither a type, nor a variable, nor a macro alone.
-_LIKE_A_FUNCTION = re.compile(
-    r"(?!(?:struct|class|union|enum|using|typedef)\b|\w+\s*\([^()]*\)\s*$)[^=]*?[\s&*>)](?P<name>[A-Za-z_]\w*)"
-    r"\s*\([^()]*\)[^()]*",
-    re.DOTALL,
-)
 _NAMESPACE = re.compile(r'extern\s+"C"|(?:inline\s+)?namespace(?:\s+[\w:]+)?')
 _OWN = r"\b(?:static|template|operator|main|__global__|__device__)\b"
 _TEXT = r"\bconst\s+char\s*\*|\bchar\s+const\s*\*"
@@ -30,17 +24,13 @@ _TYPES = r"\b(?:struct|class|union|enum(?:\s+class)?|using|typedef\b[^;]*?)\s+(\
 
 def functions_of(source: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str, str]]:
     """The functions of a cell: declarations of those to bind, and why the others are not bound."""
-    text = re.sub(_DIRECTIVE, "", _without_if_0(without_comments(source)))
+    text = re.sub(_DIRECTIVE, "", without_comments(source))
     types = re.findall(_TYPES, text)
     bound: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for head, scopes in _heads(text):
         function = _FUNCTION.fullmatch(head)
-        if function is None:
-            if (unknown := _LIKE_A_FUNCTION.fullmatch(head)) and not re.search(_OWN, head):
-                left_out[unknown["name"]] = "not recognized"
-            continue
-        if re.search(_OWN, f"{function['type']} {function['name']}"):
+        if not function or re.search(_OWN, f"{function['type']} {function['name']}"):
             continue
         namespaces = re.findall(r"namespace\s+([\w:]+)", " ".join(scopes))
         name = "::".join([*namespaces, function["name"]])
@@ -51,6 +41,8 @@ def functions_of(source: str, kind: str = "cpp") -> tuple[dict[str, str], dict[s
         if bound.get(name, declaration) != declaration or name in left_out:
             bound.pop(name, None)
             left_out[name] = "overloaded"
+        elif function["noexcept"]:  # which torch's wrapper does not take
+            left_out[name] = "is noexcept"
         elif "*" in re.sub(_TEXT, "", used):
             left_out[name] = "has a pointer"
         elif kind == "cuda" and re.search(_CUDA_OWN, used):
@@ -80,19 +72,3 @@ def _heads(text: str) -> Iterator[tuple[str, list[str]]]:
             elif mark[0] == "}" and scopes:
                 scopes.pop()
             start = mark.end()
-
-
-def _without_if_0(text: str) -> str:
-    """C++ without what is between ``#if 0`` and its ``#else``, ``#elif`` or ``#endif``."""
-    kept, depth = [], 0
-    for line in text.splitlines(keepends=True):
-        directive = re.match(r"\s*#\s*(if|else|elif|endif)", line)
-        word = directive[1] if directive else ""
-        if depth == 0:
-            kept.append(line)
-            depth = int(re.match(r"\s*#\s*if\s+0\s*$", line) is not None)
-        elif word == "if":  # and ifdef, ifndef
-            depth += 1
-        elif word == "endif" or (word and depth == 1):
-            depth -= 1
-    return "".join(kept)

@@ -12,13 +12,6 @@ _IMPLICIT_HEADERS = {
     "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
 }
 
-# torch's wrapper does not take a function that is noexcept.
-_CALLABLE = (
-    "template <typename F> F& lltm_jit_callable(F& f) { return f; }",
-    "template <typename R, typename... A>",
-    "auto lltm_jit_callable(R (*f)(A...) noexcept) -> R (*)(A...) { return f; }",
-)
-
 
 def strings(sources: str | Sequence[str] | None) -> list[str]:
     return [sources] if isinstance(sources, str) else list(sources or ())
@@ -41,13 +34,13 @@ def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
         if not all(isinstance(function, str) for function in names):
             raise ValueError(f"expected functions to be names, but got {functions!r}")
         functions = {function: function for function in functions}
-    lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    lines = ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
     last = {name: name if "<" in name else name.rpartition("::")[2] for name in functions}
     found = Counter(last.values())
     for function, docstring in functions.items():
         called = function
         if with_pytorch_error_handling:
-            called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
+            called = f"torch::wrap_pybind_function({function})"
         text = json.dumps("" if docstring is None else str(docstring), ensure_ascii=False)
         # torch's name, and without its namespaces the one that Python can write.
         short = [last[function]] if found[last[function]] == 1 else []

@@ -147,14 +147,11 @@ class Request:
         return [*dict.fromkeys([*beside, *self.searched])]
 
     def is_own(self, path: str) -> bool:
-        """Whether a file seems to belong to the user, not to a library."""
-        if path.startswith(self._own_starts):
+        """Whether a file, or the name of a text, seems to belong to the user, not to a library."""
+        starts = tuple(os.path.join(folder, "") for folder in self.folders)
+        if path in dict(self.spec.listings) or path.startswith(starts):
             return True
         return path[:1] == "/" and not path.startswith(flags.library_folders())
-
-    @cached_property
-    def _own_starts(self) -> tuple[str, ...]:
-        return tuple(os.path.join(folder, "") for folder in self.folders)
 
     def matches(self, record: Record, stamps: files.Stamps) -> bool:
         """Whether a build is one of this request, and of the files as they are now."""

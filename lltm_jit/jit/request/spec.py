@@ -25,51 +25,30 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class Spec(NamedTuple):
-    """What is asked for, whatever this machine has; JSON can hold it.
-
-    Args:
-        name: the name of the extension.
-        paths: absolute paths of sources, or of one directory.
-        cflags, cuda_cflags, ldflags, include_paths: what the user adds to ours.
-        with_cuda: whether to compile for CUDA; None if a source says so.
-        python_module, standalone: whether the product is a Python module, or an executable.
-        root: used instead of the usual root of builds; empty for that.
-        texts: sources that are given as strings, by the names of the files to write.
-        listings: the pieces of these, by the names that ``#line`` gives them.
-        cell: what a notebook calls the cell that is one of the pieces.
-        wait_for_header: whether the first build waits for a precompiled header.
-        ours: a part of this package: all checkouts share its builds, and it gets our own flags.
-        around: for a directory, the one around it that its includes start from.
-        packaged: where a wheel has the library; empty for the folder beside the sources.
-        least_architecture: the oldest GPUs that the CUDA sources are written for.
-        variant: what a variant of a kernel is called.
-        constants: the macros of a variant.
-        device_code: whether only the code for the GPU is wanted, without a library around it.
-        note: why it is built, for the line that announces the build.
-    """
+    """What is asked for, whatever this machine has; JSON can hold it."""
 
     name: str
-    paths: tuple[str, ...] = ()
-    cflags: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()  # absolute ones of sources, or of one directory
+    cflags: tuple[str, ...] = ()  # what the user adds to ours, as in the next three
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     include_paths: tuple[str, ...] = ()
-    with_cuda: bool | None = None
+    with_cuda: bool | None = None  # None if a source says so
     python_module: bool = True
-    standalone: bool = False
-    root: str = ""
-    texts: Pairs = ()
-    listings: Pairs = ()
-    cell: str = ""
-    wait_for_header: bool = False
-    ours: bool = False
-    around: str = ""
-    packaged: str = ""
-    least_architecture: tuple[int, int] = (0, 0)
-    variant: str = ""
-    constants: Pairs = ()
-    device_code: bool = False
-    note: str = ""
+    standalone: bool = False  # an executable
+    root: str = ""  # used instead of the usual root of builds
+    texts: Pairs = ()  # sources that are given as strings, by the names of the files to write
+    listings: Pairs = ()  # the pieces of these, by the names that ``#line`` gives them
+    cell: str = ""  # what a notebook calls the cell that is one of the pieces
+    wait_for_header: bool = False  # the first build waits for a precompiled header
+    ours: bool = False  # of this package: all checkouts share builds, which get our own flags
+    around: str = ""  # for a directory, the one around it that its includes start from
+    packaged: str = ""  # where a wheel has the library, if not in the folder beside the sources
+    least_architecture: tuple[int, int] = (0, 0)  # the oldest GPUs that CUDA sources are made for
+    variant: str = ""  # what a variant of a kernel is called
+    constants: Pairs = ()  # the macros of a variant
+    device_code: bool = False  # only the code for the GPU, without a library around it
+    note: str = ""  # why it is built, for the line that announces the build
 
     @property
     def title(self) -> str:

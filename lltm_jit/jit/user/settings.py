@@ -7,6 +7,7 @@ Python was started.
 """
 
 import os
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -80,8 +81,6 @@ def _settings_file() -> dict[str, str]:
     path = _CHECKOUT / "MAX_JOBS.env"
     if not (path.is_file() and (_CHECKOUT / "MAX_JOBS.env.example").is_file()):
         return {}
-    import shlex  # which most programs do without
-
     # As os.environ is decoded, and without the mark that some editors begin a file with.
     content = path.read_text("utf-8-sig", "surrogateescape")
     try:
@@ -96,29 +95,17 @@ def _settings_file() -> dict[str, str]:
         if not equals:
             raise ToolchainError(f"{path}: expected NAME=VALUE, but got {word!r}")
         if name not in SETTINGS:
-            raise ToolchainError(f"{path}: {name} is not a setting; {nearest(name)}")
+            raise ToolchainError(f"{path}: {name} is not a setting; {_ALL}")
         if value and SETTINGS[name].kind == "path":  # no shell has replaced a `~` in it
             value = str(_CHECKOUT / os.path.expanduser(value))
         values[name] = value
     return values
 
 
-def nearest(name: str, likeness: float = 0.6) -> str:
-    """What to write instead of an unknown name, for one at least this like a setting's."""
-    from difflib import get_close_matches  # only where a name is wrong, or may be
-
-    near = get_close_matches(name, SETTINGS, 1, likeness)
-    return f"did you mean {near[0]}?" if near else _ALL
-
-
 def unknown() -> list[str]:
     """What is wrong with each variable whose name looks like a setting's, but is not one."""
-    names = [
-        name
-        for name in os.environ.keys() - SETTINGS.keys()
-        if name.startswith("LLTM_JIT_") or nearest(name, 0.85) != _ALL
-    ]
-    return [f"{name} is not a setting; {nearest(name)}" for name in sorted(names)]
+    names = sorted(name for name in os.environ if name.startswith("LLTM_JIT_"))
+    return [f"{name} is not a setting; {_ALL}" for name in names if name not in SETTINGS]
 
 
 def text(name: str) -> str:

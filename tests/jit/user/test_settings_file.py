@@ -110,7 +110,7 @@ def test_lines(file, text, given):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("MAX_JBOS=3", "MAX_JBOS is not a setting; did you mean MAX_JOBS?"),
+        ("MAX_JBOS=3", "MAX_JBOS is not a setting; MAX_JOBS.env.example lists all settings"),
         ("MAX_JOBS 3", "expected NAME=VALUE, but got 'MAX_JOBS'"),
         ("CXX=ccache g++", "expected NAME=VALUE, but got 'g++'"),
         ("CXX='c++", "No closing quotation"),
