@@ -107,47 +107,38 @@ def _read(path: Path) -> str:
         return ""
 
 
-class _Pool:
-    """The compilers that the builds of this process may run, as long as there are builds."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.builds = self.taken = 0
-
-
-_pool = _Pool()
+_changed = threading.Condition()
+_taken = 0  # compilers, by the builds of this process
 
 
 @contextmanager
 def compilers(jobs: int, wanted: int) -> Iterator[int]:
-    """Take as many of the pool's ``jobs`` compilers as are wanted and free, at least one."""
-    pool, mine = _pool, 0
-    with pool.changed:
-        pool.builds += 1
+    """Take as many of this process's ``jobs`` compilers as are wanted and free, at least one."""
+    global _taken
+    mine = 0
     try:
-        with pool.changed:
-            while pool.taken >= jobs:
+        with _changed:
+            while _taken >= jobs:
                 cancel.check()
-                pool.changed.wait(0.05)
-            mine = max(1, min(wanted, jobs - pool.taken))
-            pool.taken += mine
+                _changed.wait(0.05)
+            mine = max(1, min(wanted, jobs - _taken))
+            _taken += mine
         yield mine
     finally:
-        with pool.changed:
-            pool.builds -= 1
-            pool.taken -= mine
-            pool.changed.notify_all()
+        with _changed:
+            _taken -= mine
+            _changed.notify_all()
 
 
 def is_shared() -> bool:
-    """Whether several builds of this process are under way."""
-    return _pool.builds > 1
+    """Whether a build of this process compiles, beside which another one may begin."""
+    return _taken > 0
 
 
 def _forget() -> None:
-    """A forked child has neither the builds nor their pool."""
-    global _pool
-    _pool = _Pool()
+    """A forked child has none of the builds, and perhaps a lock that nobody releases."""
+    global _changed, _taken
+    _changed, _taken = threading.Condition(), 0
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -40,6 +40,7 @@ _WORDS = {
     "processor": "the processor",
     "cxx": "the compiler's command",
     "compiler": "the compiler",
+    "scripts": "the compilers' scripts",
     "nvcc": "nvcc",
     "architectures": "the architectures",
     "cflags": "the C++ flags",
@@ -272,8 +273,6 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
                 was, now = gone, come
             was, now = (" ".join(map(str, each)) or "nothing" for each in (was, now))
         found.append(f"{words} changed from {was} to {now}")
-    if not found and old.get("scripts") != new.get("scripts"):
-        found.append("the script that calls the compiler changed")
     return found
 
 

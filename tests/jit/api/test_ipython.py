@@ -262,7 +262,6 @@ def test_wrong_use_is_told(shell):
         ("a-b", "int x;", "got the name 'a-b'"),
         ("mine", "int x;", "the cell defines no function to bind$"),
         ("mine", "int f(int* x) { return *x; }", r"no function to bind: f \(has a pointer\)"),
-        ("mine g", "int f() { return 1; }", "the cell has no function 'g'"),
         ("mine -D'A", "int f() { return 1; }", "%%cpp mine -D'A: No closing quotation"),
         ("mine -O7", "int f() { return 1; }", "argument -O: invalid choice: '7'"),
     ):
