@@ -52,20 +52,15 @@ def compute_capabilities() -> list[tuple[int, int]]:
     return found
 
 
-def architectures(supported: list[str]) -> tuple[str, ...]:
-    """The architectures to compile for, as numbers in torch's spelling."""
-    wanted = settings.text("TORCH_CUDA_ARCH_LIST")
-    if wanted and wanted != "native":
-        parts = [part for part in re.split(r"[; ]+", wanted) if part]
-        return tuple(arch for part in parts for arch in NAMED_ARCHITECTURES.get(part, (part,)))
-    capabilities = compute_capabilities()
-    if not capabilities:
-        return _ARCHITECTURES_WITHOUT_GPU
-    numbers = re.findall(r"\b(\d+)\.(\d+)\b", " ".join(supported))
-    newest = max(((int(major), int(minor)) for major, minor in numbers), default=(99, 0))
-    return tuple(
-        dict.fromkeys(architecture(capability, newest) for capability in sorted(capabilities))
-    )
+def architectures(newest: tuple[int, int]) -> tuple[str, ...]:
+    """The architectures to compile for, as numbers in torch's spelling, by an nvcc that knows those
+    up to the newest.
+    """
+    wanted = re.findall(r"[^; ]+", settings.text("TORCH_CUDA_ARCH_LIST"))
+    if wanted and wanted != ["native"]:
+        return tuple(arch for name in wanted for arch in NAMED_ARCHITECTURES.get(name, (name,)))
+    found = (architecture(capability, newest) for capability in sorted(compute_capabilities()))
+    return tuple(dict.fromkeys(found)) or _ARCHITECTURES_WITHOUT_GPU
 
 
 def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]) -> str:

@@ -91,7 +91,7 @@ def detect() -> Toolchain:
     if not cuda_missing:
         from . import gpus
 
-        architectures = gpus.architectures(nvcc_facts["architectures"])
+        architectures = gpus.architectures(tuple(nvcc_facts["newest"]))
     return Toolchain(
         cxx=settings.text("CXX") if cxx else None,
         cxx_version=cxx_facts.get("version", ""),
@@ -124,13 +124,10 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     """The compilers that are scripts: these may add flags of their own."""
     found = []
     for path in dict.fromkeys(filter(None, map(shutil.which, command))):
-        try:
-            with open(files.open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
-                start = file.read(2)
-                if start == b"#!":
-                    found.append((path, hashlib.sha256(start + file.read()).hexdigest()))
-        except OSError:
-            continue  # which the build will tell
+        with suppress(OSError), open(path, "rb", 0, opener=files.open_at_once) as file:
+            start = file.read(2)
+            if start == b"#!":
+                found.append((path, hashlib.sha256(start + file.read()).hexdigest()))
     return tuple(found)
 
 
@@ -144,15 +141,11 @@ def find_cxx() -> list[str]:
 
 
 def _find_nvcc() -> tuple[str | None, str | None]:
-    """nvcc, and the CUDA root if it was given or is the usual one."""
+    """nvcc, and the CUDA root if it was given."""
     for given in (settings.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
         if given:
             return shutil.which("nvcc", path=os.path.join(given, "bin")), given
-    on_path = shutil.which("nvcc")
-    if on_path:
-        return on_path, None
-    usual = shutil.which("nvcc", path="/usr/local/cuda/bin")
-    return usual, "/usr/local/cuda" if usual else None
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin"), None
 
 
 def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:

@@ -55,7 +55,7 @@ def probe_nvcc(command: list[str]) -> dict[str, Any]:
     return {
         "version": version.group(1) if version else "",
         "root": root,
-        "architectures": [f"{major}.{minor}" for major, minor in supported],
+        "newest": max(((int(major), int(minor)) for major, minor in supported), default=(99, 0)),
         "watch": [os.path.join(root, "bin", "nvcc")],
     }
 
