@@ -14,7 +14,6 @@ from torch.torch_version import TorchVersion
 
 from lltm_jit.cli import doctor
 from lltm_jit.jit import detect
-from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.request import request
 
 
@@ -87,17 +86,6 @@ def test_misspelt_names_are_told(finding, monkeypatch, told):
     found = finding("settings")
     assert (found["status"], found["text"]) == ("warning", wrong)
     assert f"setting   {wrong}" in told("info", "basic").splitlines()
-
-
-def test_the_driver_is_named(finding, monkeypatch):
-    for capabilities, version, text in (
-        ([], "", "none, no working NVIDIA driver"),
-        ([], "580.65.06", "none, driver 580.65.06"),
-        ([(9, 0)], "580.65.06", "sm_90, driver 580.65.06"),
-    ):
-        monkeypatch.setattr(gpus, "compute_capabilities", lambda found=capabilities: found)
-        monkeypatch.setattr(gpus, "driver_version", lambda found=version: found)
-        assert finding("GPU")["text"].startswith(text)
 
 
 def test_a_root_open_to_others(finding, empty_root):

@@ -6,6 +6,7 @@ The caller holds the lock of the request's place.
 from __future__ import annotations
 
 import os
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -208,22 +209,8 @@ class _Build:
             created=time.time(),
             steps={name: each.seconds for name, each in made.items()},
             toolchain=request.toolchain._asdict(),
-            registers=self._registers(inputs, library),
+            registers=[] if spec.standalone else registrations(library, spec.name),
         )
-
-    def _registers(self, inputs: Inputs, library: Path) -> list[str]:
-        """The blocks of operators that were compiled into a library."""
-        request = self._request
-        if request.spec.standalone:
-            return []
-        own = [files.place(request.base, label) for label in inputs.files]
-        paths = [*map(request.path_of, request.sources), *filter(request.is_own, own)]
-        blocks = texts.blocks(texts.read(paths), request.spec.name)
-        if not blocks:
-            return []
-        content = library.read_bytes()
-        stripped = b".symtab" not in content
-        return [block for block, symbol in blocks.items() if stripped or symbol in content]
 
     def _fail(self, status: int) -> None:
         """Raise the first error, and leave it for the processes that wait."""
@@ -263,6 +250,25 @@ class _Build:
             "environment": " ".join(f"{name}={value}" for name, value in tools.environment),
         }
         return "".join(f"# {name}: {value}\n" for name, value in facts.items() if value)
+
+
+def registrations(library: Path, extension: str) -> list[str]:
+    """The blocks of operators that a library registers when it is loaded, as its symbols tell."""
+    content, found = library.read_bytes(), set()
+    for match in re.finditer(rb"TORCH_LIBRARY(_FRAGMENT)?_init_", content):
+        # C++ writes the length of a name before it.
+        before = content[max(0, match.start() - 12) : match.start()]
+        if length := re.search(rb"(\d+)((?:STABLE_)?)$", before):
+            start = match.start() - len(length[2])
+            name = content[start : start + int(length[1])].decode(errors="replace")
+            macro, _, namespace = name.partition("_init_")
+            if match[1]:  # several extensions may add to a namespace, behind which is a number
+                found.add(f"{macro}({namespace.rpartition('_')[0]}) of {extension}")
+            else:
+                found.add(f"{macro}({namespace})")
+    if b".symtab" not in content and b"torch7LibraryC" in content:  # the symbols are stripped
+        found.add(f"a block of {extension}")
+    return sorted(found)
 
 
 def _joined(parts: list[Inputs], request: Request) -> Inputs:

@@ -61,7 +61,6 @@ def load(
             return build
         if packaged := _packaged(request):
             return packaged
-        importing.check(request)
         build = _import(request, *_obtain(request, asked, reporter))
         _warn_of_gpus(request, reporter)
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {build.info.library}")

@@ -2,7 +2,7 @@
 
 What a library registers while it is loaded, a process can register only once: a second
 ``TORCH_LIBRARY`` block for the same namespace makes torch abort the process inside the loader,
-where nothing can be caught. So such a library is refused before it is built.
+where nothing can be caught. So such a library is refused before it is loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from ..request.request import Request
 from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
-from ..store.files import Stamps, closure
+from ..store.files import Stamps
 from ..user.errors import BuildError
 
 _registered: set[str] = set()
@@ -33,19 +33,6 @@ os.register_at_fork(after_in_child=_in_process.clear)
 def thread_lock(key: str) -> threading.RLock:
     """The lock that the threads of this process share for a key."""
     return _in_process.setdefault(key, threading.RLock())
-
-
-def check(request: Request) -> None:
-    """Refuse an extension whose static registrations, in its sources and what they include, this
-    process has already made.
-    """
-    if _registered:
-        from ..request import texts
-
-        sources = map(request.path_of, request.sources)
-        given = [text for _, text in request.spec.texts]
-        read = texts.read(closure(sources, request.searched))
-        _refuse_again(request, texts.blocks([*given, *read], request.spec.name))
 
 
 def _refuse_again(request: Request, blocks: Iterable[str]) -> None:

@@ -101,15 +101,6 @@ def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
     return False
 
 
-def driver_version() -> str:
-    """The version of the NVIDIA driver, such as ``580.65.06``; empty without a working driver."""
-    with _management_library() as nvml:
-        text = ctypes.create_string_buffer(80)  # as long as the library's own constant says
-        if nvml is None or nvml.nvmlSystemGetDriverVersion(text, len(text)) != 0:
-            return ""
-        return text.value.decode()
-
-
 @contextmanager
 def _management_library() -> Iterator[ctypes.CDLL | None]:
     nvml = None

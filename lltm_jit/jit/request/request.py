@@ -66,10 +66,8 @@ class Request:
         self.spec = spec
         self.toolchain = tools = toolchain or detect()
         _check_name(spec)
-        found = find_sources(spec, tools.cuda)
-        self.sources, self.base = found.compiled, found.base
-        self.include_paths = found.include_paths
-        self.with_cuda = found.has_cuda if spec.with_cuda is None else spec.with_cuda
+        self.sources, self.include_paths, self.base, cuda = find_sources(spec, tools.cuda)
+        self.with_cuda = cuda if spec.with_cuda is None else spec.with_cuda
         self.note = spec.note
         if self.with_cuda and not tools.cuda and spec.ours and spec.around:
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"

@@ -130,21 +130,12 @@ def absolute(paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     return tuple(str(Path(path).absolute()) for path in paths)
 
 
-class Sources(NamedTuple):
-    """The files of a spec as they are now.
-
-    ``compiled`` are the sources, without those that another one includes. ``base`` is the directory
-    that files are named relative to.
-    """
-
-    compiled: tuple[str, ...]
-    include_paths: tuple[str, ...]
-    base: str
-    has_cuda: bool
+Found = tuple[tuple[str, ...], tuple[str, ...], str, bool]
 
 
-def find_sources(spec: Spec, can_build_cuda: bool) -> Sources:
-    """The files of a spec as they are now.
+def find_sources(spec: Spec, can_build_cuda: bool) -> Found:
+    """The sources of a spec as they are now, without those that another one includes; the include
+    paths; the directory that files are named relative to; and whether there is CUDA among them.
 
     Raises:
         BuildError: a file is none that a compiler takes.
@@ -153,7 +144,7 @@ def find_sources(spec: Spec, can_build_cuda: bool) -> Sources:
     if spec.texts:
         names = tuple(name for name, _ in spec.texts)
         cuda = any(name.endswith(CUDA_SUFFIXES) for name in names)
-        return Sources(names, spec.include_paths, "", cuda)
+        return names, spec.include_paths, "", cuda
     if len(spec.paths) == 1 and os.path.isdir(spec.paths[0]):
         return _of_directory(spec, can_build_cuda)
     with_cuda = spec.with_cuda
@@ -162,10 +153,10 @@ def find_sources(spec: Spec, can_build_cuda: bool) -> Sources:
     if spec.ours:  # a variant, named relative to the package's own kernels
         base = os.path.dirname(spec.include_paths[0])
     _refuse_suffixes(spec.paths, cuda if with_cuda is None else with_cuda)
-    return Sources(spec.paths, spec.include_paths, base, cuda)
+    return spec.paths, spec.include_paths, base, cuda
 
 
-def _of_directory(spec: Spec, can_build_cuda: bool) -> Sources:
+def _of_directory(spec: Spec, can_build_cuda: bool) -> Found:
     """All sources of a directory, and those beside headers that they include from around it.
 
     Our own are compiled without ``.cu`` files where CUDA cannot be built. Sources in a folder
@@ -192,7 +183,7 @@ def _of_directory(spec: Spec, can_build_cuda: bool) -> Sources:
             compiled |= more
             waiting += {name, *more}
     paths = (os.path.join(top, name) for name in sorted(compiled - included))
-    return Sources(tuple(paths), (top, *spec.include_paths), os.path.dirname(top), has_cuda)
+    return tuple(paths), (top, *spec.include_paths), os.path.dirname(top), has_cuda
 
 
 def included_from(top: str, name: str, names: Collection[str]) -> set[str]:

@@ -13,11 +13,6 @@ LITERALS = (
     r"""R"(?P<end>\w*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'"""
 )
 _COMMENT = rf"//[^\n]*|/\*.*?\*/|(?P<literal>{LITERALS})"
-_BLOCK = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)")
-# The parameters of a macro that makes such a block, whose namespace is told where it is used.
-_DEFINE = r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY"
-_OPERATOR = r'\bdef\s*\(\s*(?:\w+\s*\(\s*)?(?:R"\w*\()?"?\s*(?:\w+::)?(\w+)'
-
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
 _UPWARD = r"#\s*(?:include|import|include_next)\s*[<\"]([^>\"\n]*\.\./[^>\"\n]*)[>\"]"
 # In the text of an assembler's source, or in a string of C++.
@@ -53,41 +48,6 @@ def asks(text: str, flags: Iterable[str] = ()) -> Asks:
 def without_comments(text: str) -> str:
     """C++ with a space in place of each comment."""
     return re.sub(_COMMENT, lambda match: match["literal"] or " ", text, flags=re.DOTALL)
-
-
-def blocks(texts: Iterable[str], extension: str) -> dict[str, bytes]:
-    """What a library of these texts registers with torch when it is loaded.
-
-    Each has a symbol that the library contains if the block was compiled.
-    """
-    found: dict[str, bytes] = {}
-    for text in texts:
-        if "TORCH_LIBRARY" not in text:
-            continue
-        text = without_comments(text).replace("\\\n", " ")
-        parameters = set(re.findall(r"\w+", " ".join(re.findall(_DEFINE, text))))
-        for match in _BLOCK.finditer(text):
-            macro, namespace = match.groups()
-            made_by_macro = namespace in parameters
-            symbol = f"{macro}_init_{'' if made_by_macro else namespace}".encode()
-            # Several extensions may each add a fragment to one namespace, or use the same macro.
-            operators = re.findall(_OPERATOR, _body(text, match.end()))
-            if macro.endswith("FRAGMENT") and operators and not made_by_macro:
-                found |= {f"{macro}({namespace}) of {name}": symbol for name in operators}
-            else:
-                shared = macro.endswith("FRAGMENT") or made_by_macro
-                found[f"{macro}({namespace})" + f" of {extension}" * shared] = symbol
-    return found
-
-
-def _body(text: str, start: int) -> str:
-    """What stands between the next brace and the one that closes it."""
-    depth, begin = 0, text.find("{", start)
-    for mark in re.finditer(r"[{}]", text[begin:] if begin >= 0 else ""):
-        depth += 1 if mark[0] == "{" else -1
-        if depth == 0:
-            return text[begin : begin + mark.end()]
-    return ""
 
 
 def read(paths: Iterable[str]) -> list[str]:

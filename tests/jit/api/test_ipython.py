@@ -9,9 +9,9 @@ import pytest
 
 import lltm_jit
 from lltm_jit.jit import BuildError, ipython, torch_api
+from lltm_jit.jit.ipython import functions_of
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request import inline
-from lltm_jit.jit.request.functions import functions_of
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import torch
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.compile import jobs, pch
+from lltm_jit.jit.ipython import functions_of
 from lltm_jit.jit.loading import reload
-from lltm_jit.jit.request.functions import functions_of
 
 STATICS = """
 #include <Python.h>

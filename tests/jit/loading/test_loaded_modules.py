@@ -17,6 +17,7 @@ import lltm_jit
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.loading import importing, reload
+from lltm_jit.jit.store import cache
 
 
 @pytest.fixture
@@ -159,38 +160,30 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-# What the fake compiler puts into a library, as a real one does the names of static functions.
-SYMBOLS = "".join(
-    f"// {macro}_init_{name}\n"
-    for macro in ("TORCH_LIBRARY", "STABLE_TORCH_LIBRARY")
-    for name in ("plain", "next_line", "same_line", "stable", "")
-)
+def symbol(name: str) -> str:
+    """What the fake compiler puts into a library, as a real one does the name of a function."""
+    return f"// _ZL{len(name)}{name}RN5torch7LibraryE\n"
 
 
 @pytest.mark.parametrize(
-    ("block", "named"),  # each a namespace of its own: registrations last as long as the process
+    ("name", "named"),  # each a namespace of its own: registrations last as long as the process
     [
-        ("TORCH_LIBRARY(plain, m) {}", "TORCH_LIBRARY(plain)"),
-        ("TORCH_LIBRARY\n(next_line, m) {}", "TORCH_LIBRARY(next_line)"),
-        ("namespace z { TORCH_LIBRARY(same_line, m) {} }", "TORCH_LIBRARY(same_line)"),
-        ("STABLE_TORCH_LIBRARY(stable, m) {}", "STABLE_TORCH_LIBRARY(stable)"),
-        ("#define REGISTER(name) TORCH_LIBRARY(name, m)", "TORCH_LIBRARY(name) of _C"),
+        ("TORCH_LIBRARY_init_plain", "TORCH_LIBRARY(plain)"),
+        ("STABLE_TORCH_LIBRARY_init_stable", "STABLE_TORCH_LIBRARY(stable)"),
+        ("TORCH_LIBRARY_FRAGMENT_init_part_of_it_0", "TORCH_LIBRARY_FRAGMENT(part_of_it) of _C"),
     ],
 )
-def test_second_static_registration_is_refused_before_it_is_built(bench, block, named):
-    source = bench.write("two/two.cpp", f"// TORCH_LIBRARY(not_this, m)\n{block}\n{SYMBOLS}")
+def test_second_static_registration_is_refused(bench, name, named):
+    source = bench.write("two/two.cpp", f"{symbol(name)}// TORCH_LIBRARY_init_not_this\n")
     torch_api.load("_C", str(source))
-    bench.write("two/two.cpp", f"{block} // edited\n")
-    assert bench.counts
+    bench.write("two/two.cpp", f"{symbol(name)} // edited\n")
     with pytest.raises(jit.BuildError, match=rf"(?s)in {re.escape(named)},.*restart Python"):
         torch_api.load("_C", str(source))
-    assert bench.counts == []
 
 
 def test_a_library_that_is_no_module_registers_nothing(bench):
     """So that it can be loaded without a module next, in the same process."""
-    text = "TORCH_LIBRARY(no_module, m) {}\n// TORCH_LIBRARY_init_no_module\n"
-    source = bench.write("two/two.cpp", text)
+    source = bench.write("two/two.cpp", symbol("TORCH_LIBRARY_init_no_module"))
     with pytest.raises(jit.BuildError, match=r"(?s)PyInit_other\).*needs is_python_module=False"):
         torch_api.load("other", str(source))
     assert "/other.so" not in Path("/proc/self/maps").read_text()
@@ -198,7 +191,7 @@ def test_a_library_that_is_no_module_registers_nothing(bench):
 
 
 def test_a_module_that_fails_once_it_is_loaded_has_registered(bench, monkeypatch):
-    text = "TORCH_LIBRARY(fails, m) {}\n// TORCH_LIBRARY_init_fails\n"
+    text = symbol("TORCH_LIBRARY_init_fails")
     source = bench.write("two/two.cpp", text)
     load = importing.module_from_spec
 
@@ -215,22 +208,30 @@ def test_a_module_that_fails_once_it_is_loaded_has_registered(bench, monkeypatch
         torch_api.load("_C", str(source))
 
 
-def test_a_static_registration_that_is_not_compiled_is_none(bench):
-    """As one in an #ifdef that is not taken, of which a library has no symbol."""
-    source = bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\n")
-    module = torch_api.load("_C", str(source))
-    bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\nedited\n")
-    reload.reload_module(module)
-    assert payload(module).endswith("edited")
-
-
-def test_two_extensions_may_register_through_the_same_macro(bench):
-    text = f"#define IN(NAME, m) \\\n  TORCH_LIBRARY(NAME, m)\n{SYMBOLS}"
-    bench.write("core/register.h", text)
+def test_two_extensions_may_add_to_a_namespace(bench):
+    text = symbol("TORCH_LIBRARY_FRAGMENT_init_shared_1")
     for name in ("first", "second"):
-        source = bench.write(f"{name}.cpp", f'#include "core/register.h"\nIN({name}, m) {{}}\n')
-        arguments = {"extra_include_paths": [bench.sources], "is_python_module": False}
-        assert name in payload(torch_api.load(name, source, **arguments))
-    bench.write("second.cpp", '#include "core/register.h"\nIN(second, m) { }\n')
-    with pytest.raises(jit.BuildError, match=r"in TORCH_LIBRARY\(NAME\) of second, and"):
-        torch_api.load("second", source, **arguments)
+        source = bench.write(f"{name}.cpp", text)
+        assert "shared" in payload(torch_api.load(name, source, is_python_module=False))
+
+
+@pytest.mark.slow
+def test_blocks_that_a_real_compiler_makes(real):
+    """Also in a namespace, by a macro, or without symbols; one that is not compiled is none."""
+    text = """#include <torch/library.h>
+        #define BLOCK(name, m) TORCH_LIBRARY(name, m)
+        namespace { TORCH_LIBRARY(hidden, m) {} }
+        BLOCK(made, m) {}
+        TORCH_LIBRARY_FRAGMENT(made, m) {}
+        TORCH_LIBRARY_IMPL(made, CPU, m) {}
+        #ifdef NOT
+        TORCH_LIBRARY(untaken, m) {}
+        #endif"""
+    source = real.write("blocks.cpp", text)
+    found = []
+    for flags in ([], ["-s"]):
+        info = torch_api.build("blocks", source, extra_ldflags=flags)
+        found.append(cache.read_record(info.directory).registers)
+    blocks = ["TORCH_LIBRARY(hidden)", "TORCH_LIBRARY(made)"]
+    assert found[0] == [*blocks, "TORCH_LIBRARY_FRAGMENT(made) of blocks"]
+    assert found[1] == ["a block of blocks"]
