@@ -6,8 +6,10 @@ start no process, one build for many processes, readable errors, and ``reload``.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +18,6 @@ from typing import Any, overload
 from .loading import engine
 from .loading.build import BuildInfo
 from .loading.reload import load_and_give
-from .request import inline
 from .request.spec import BINDINGS, refuse_sycl, spec
 from .store import cache
 from .user.errors import own_frames_hidden
@@ -26,6 +27,11 @@ __all__ = ["build", "load", "load_inline"]
 Flags = Sequence[str] | None
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Texts = str | Sequence[str]
+
+_IMPLICIT_HEADERS = {
+    "main.cpp": "#include <torch/extension.h>\n",
+    "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
+}
 
 
 @own_frames_hidden
@@ -148,7 +154,8 @@ def load_inline(
             cubes.cube(3.0)  # 27.0
     """
     refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
-    cpp, cuda = inline.strings(cpp_sources), inline.strings(cuda_sources or None)
+    given = (cpp_sources or (), cuda_sources or ())
+    cpp, cuda = ([texts] if isinstance(texts, str) else texts for texts in given)
     return load_listings(
         name,
         [(f"cpp_sources[{i}]", text) for i, text in enumerate(cpp)],
@@ -187,15 +194,47 @@ def load_listings(
             given = more.get(f"extra_{kind}") or ()
             if not isinstance(given, str):  # which is refused
                 more[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
-    bindings = inline.bindings(functions, with_pytorch_error_handling)
+    bindings = _bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
     texts = tuple(
-        (file, inline.unit(file, listings, no_implicit_headers)) for file, listings in files.items()
+        (file, _unit(file, listings, no_implicit_headers)) for file, listings in files.items()
     )
     listings = (*bound, *cuda)
     made = spec(name, (), build_directory=build_directory, texts=texts, listings=listings, **more)
     return load_and_give(made, verbose)
+
+
+def _unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) -> str:
+    """One source file from several strings, each under its own name and line numbers."""
+    pieces = [f'#line 1 "{name}"\n{text}\n' for name, text in listings]
+    return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
+
+
+def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
+    """The module of functions; empty if there are none to bind."""
+    if functions is None:
+        return ""
+    if isinstance(functions, str):
+        functions = [functions]
+    if not isinstance(functions, Mapping):
+        names = functions if isinstance(functions, Sequence) else [functions]
+        if not all(isinstance(function, str) for function in names):
+            raise ValueError(f"expected functions to be names, but got {functions!r}")
+        functions = {function: function for function in functions}
+    lines = ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    last = {name: name if "<" in name else name.rpartition("::")[2] for name in functions}
+    found = Counter(last.values())
+    for function, docstring in functions.items():
+        called = function
+        if with_pytorch_error_handling:
+            called = f"torch::wrap_pybind_function({function})"
+        text = json.dumps("" if docstring is None else str(docstring), ensure_ascii=False)
+        # torch's name, and without its namespaces the one that Python can write.
+        short = [last[function]] if found[last[function]] == 1 else []
+        bound = dict.fromkeys([function, *short])
+        lines += [f'  m.def("{name}", {called}, {text});' for name in bound]
+    return "\n".join([*lines, "}"])
 
 
 @overload

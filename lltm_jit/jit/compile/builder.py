@@ -215,7 +215,7 @@ class _Build:
     def _fail(self, status: int) -> None:
         """Raise the first error, and leave it for the processes that wait."""
         request = self._request
-        said = "".join(texts.read([str(self._log)]))  # empty if somebody removed the cache
+        said = texts.read(self._log)  # empty if somebody removed the cache
         error = diagnostics.explain(said, request, self._log, status, self._jobs)
         blamed = diagnostics.blamed(said, request)
         if not any(os.stat(path).st_ctime >= self._began for path in blamed):  # edited meanwhile

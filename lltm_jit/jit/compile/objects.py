@@ -219,7 +219,7 @@ class Store:
         told = ""
         with suppress(OSError):
             if os.path.getsize(path) <= _TEXT_BYTES:
-                (told,) = texts.read([path]) or ("",)
+                told = texts.read(path)
         return texts.asks(told, (*self._request.cflags, *self._request.cuda_cflags))
 
     def save(self) -> None:

@@ -35,19 +35,15 @@ _COMPILE_ENVIRONMENT = """
 
 
 class Toolchain(NamedTuple):
-    """The tools found, and the versions that a build depends on.
+    """The tools found, and the versions that a build depends on."""
 
-    ``cxx`` is the C++ compiler's command, or None; ``cuda_missing`` says why CUDA sources cannot be
-    built, and is empty if they can.
-    """
-
-    cxx: str | None
+    cxx: str | None  # the C++ compiler's command
     cxx_version: str
     cxx_family: str  # "gcc", "clang", or "" for others
     nvcc: str | None
     nvcc_version: str
     cuda_home: str | None
-    cuda_missing: str
+    cuda_missing: str  # why CUDA sources cannot be built; empty if they can
     architectures: tuple[str, ...]
     torch_version: str
     torch_cuda: str | None

@@ -120,12 +120,10 @@ def _common_cuda_cflags(level: tuple[str, ...], more: Iterable[str]) -> tuple[st
 
 def architectures(tools: Toolchain, cuda_cflags: Iterable[str]) -> tuple[str, ...]:
     """What nvcc compiles for, in torch's spelling: what the flags say, else what is there."""
-    told = re.findall(
-        r"code=(sm|compute)_(\d+)(\d)([af]?)|arch=sm_(\d+)(\d)([af]?)", " ".join(cuda_cflags)
-    )
+    told = r"(?:code=(sm|compute)|arch=sm)_(\d+)(\d)([af]?)"
     found = [
-        f"{major or far}.{minor or near}{letter or other}" + "+PTX" * (kind == "compute")
-        for kind, major, minor, letter, far, near, other in told
+        f"{major}.{minor}{letter}" + "+PTX" * (kind == "compute")
+        for kind, major, minor, letter in re.findall(told, " ".join(cuda_cflags))
     ]
     if found or any("arch" in flag for flag in cuda_cflags):
         return tuple(dict.fromkeys(found))

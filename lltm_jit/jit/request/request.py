@@ -32,7 +32,7 @@ TOOLS = {
     *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
     *("cflags", "cuda_cflags", "ldflags", "include_paths", "folder", "sources", "files"),
 }
-_WORDS = {
+WORDS = {  # what entries of the content are called
     "torch": "torch",
     "cuda": "torch's CUDA",
     "python": "the Python ABI",
@@ -260,7 +260,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     # The libraries that an include brings in are not of interest.
     found += [f"{name} added" for name in after if name not in before and not os.path.isabs(name)]
     found += [f"{name} removed" for name in before if name not in after and not os.path.isabs(name)]
-    for entry, words in _WORDS.items():
+    for entry, words in WORDS.items():
         was, now = old.get(entry), new.get(entry)
         if was == now:
             continue
@@ -286,11 +286,6 @@ def reasons(request: Request) -> list[str]:
     for change in old.inputs.changes(request.base, files.Stamps(old.directory)):
         phrases.append(f"{change} changed" if change in old.inputs.files else change)
     return phrases or ["the cached build cannot be used"]
-
-
-def words_of(entry: str) -> str:
-    """What an entry of a request's content is called."""
-    return _WORDS.get(entry, entry)
 
 
 def in_short(reasons: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 # Strings, characters, and numbers, in which a quote separates digits: what looks like a comment in
@@ -50,10 +51,8 @@ def without_comments(text: str) -> str:
     return re.sub(_COMMENT, lambda match: match["literal"] or " ", text, flags=re.DOTALL)
 
 
-def read(paths: Iterable[str]) -> list[str]:
-    """The texts of files, without those that cannot be read, which a compiler tells."""
-    found = []
-    for path in dict.fromkeys(paths):
-        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            found.append(file.read())
-    return found
+def read(path: str | Path) -> str:
+    """The text of a file; empty if it cannot be read, which a compiler tells."""
+    with suppress(OSError):
+        return Path(path).read_text("utf-8", "replace")
+    return ""

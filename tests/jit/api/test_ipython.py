@@ -11,7 +11,6 @@ import lltm_jit
 from lltm_jit.jit import BuildError, ipython, torch_api
 from lltm_jit.jit.ipython import functions_of
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.request import inline
 
 
 @pytest.fixture
@@ -166,7 +165,7 @@ def test_flags_of_a_cell(bench, shell, monkeypatch, capsys):
 
 def test_a_cell_includes_what_lies_beside_the_notebook(real, shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(inline, "_IMPLICIT_HEADERS", {"main.cpp": ""})
+    monkeypatch.setattr(torch_api, "_IMPLICIT_HEADERS", {"main.cpp": ""})
     (tmp_path / "beside.h").write_text("extern int here;\n")
     cell = '#include "beside.h"\n#define PYBIND11_MODULE\nint here = 1;\n'
     with pytest.raises(BuildError, match="define no Python module"):  # which is the loader's word
@@ -210,7 +209,7 @@ def test_the_package_is_an_extension_of_ipython(capsys):
 
 def test_error_names_the_cells_own_line_and_nothing_above(shell, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr(inline, "_IMPLICIT_HEADERS", {"main.cpp": ""})
+    monkeypatch.setattr(torch_api, "_IMPLICIT_HEADERS", {"main.cpp": ""})
     done = shell.run_cell("%%cpp broken\n#undef PYBIND11_MODULE\nint x = zero;\n")
     assert isinstance(done.error_in_exec, BuildError)
     said = capsys.readouterr()
