@@ -120,7 +120,7 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     """The compilers that are scripts: these may add flags of their own."""
     found = []
     for path in dict.fromkeys(filter(None, map(shutil.which, command))):
-        with suppress(OSError), open(path, "rb", 0, opener=files.open_at_once) as file:
+        with suppress(OSError), open(files.open_at_once(path, os.O_RDONLY), "rb", 0) as file:
             start = file.read(2)
             if start == b"#!":
                 found.append((path, hashlib.sha256(start + file.read()).hexdigest()))
