@@ -197,18 +197,14 @@ def load_listings(
     bindings = _bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
-    texts = tuple(
-        (file, _unit(file, listings, no_implicit_headers)) for file, listings in files.items()
-    )
-    listings = (*bound, *cuda)
-    made = spec(name, (), build_directory=build_directory, texts=texts, listings=listings, **more)
+    texts = []
+    for file, listings in files.items():
+        head = "" if no_implicit_headers else _IMPLICIT_HEADERS[file]
+        pieces = (f'#line 1 "{each}"\n{text}\n' for each, text in listings)
+        texts.append((file, head + "".join(pieces)))
+    more |= {"texts": tuple(texts), "listings": (*bound, *cuda)}
+    made = spec(name, (), build_directory=build_directory, **more)
     return load_and_give(made, verbose)
-
-
-def _unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) -> str:
-    """One source file from several strings, each under its own name and line numbers."""
-    pieces = [f'#line 1 "{name}"\n{text}\n' for name, text in listings]
-    return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
 
 
 def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:

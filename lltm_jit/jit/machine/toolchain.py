@@ -21,7 +21,7 @@ from ..user.errors import LltmJitError
 
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
-_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")
+_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")  # of nvcc, its host compiler or that's folder
 
 # What may start another compiler than the last time, by settings that it alone knows.
 _WRAPPERS = {"ccache", "sccache", "distcc", "icecc"}
@@ -106,18 +106,15 @@ def detect() -> Toolchain:
             (k, os.environ[k]) for k in _COMPILE_ENVIRONMENT.split() if os.environ.get(k)
         ),
         tells_link=cxx_facts.get("tells_link", False),
-        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc"), *_named()]),
+        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
     )
-
-
-def _named() -> list[str]:
-    """The words of the variables that name nvcc, or its host compiler or the folder of that."""
-    words = " ".join(os.environ.get(name, "") for name in _NAMING).split()
-    return [*words, *(os.path.join(word, name) for word in words for name in ("gcc", "g++"))]
 
 
 def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     """The compilers that are scripts: these may add flags of their own."""
+    named = " ".join(os.environ.get(name, "") for name in _NAMING).split()
+    hosts = [os.path.join(word, name) for word in named for name in ("gcc", "g++")]  # in a folder
+    command = [*command, *named, *hosts]
     found = []
     for path in dict.fromkeys(filter(None, map(shutil.which, command))):
         with suppress(OSError), open(files.open_at_once(path, os.O_RDONLY), "rb", 0) as file:

@@ -65,17 +65,18 @@ class Request:
     def __init__(self, spec: Spec, toolchain: Toolchain | None = None) -> None:
         self.spec = spec
         self.toolchain = tools = toolchain or detect()
-        _check_name(spec)
         self.sources, self.include_paths, self.base, cuda = find_sources(spec, tools.cuda)
         self.with_cuda = cuda if spec.with_cuda is None else spec.with_cuda
         self.note = spec.note
         if self.with_cuda and not tools.cuda and spec.ours and spec.around:
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
-        _check_sources(self)
+        self._check()
         self.cflags, self.cuda_cflags, self.ldflags = flags.of(spec, tools, self.with_cuda)
         self.architectures = flags.architectures(tools, self.cuda_cflags) if self.with_cuda else ()
         self.content = self._content()
-        self.key = self._key()
+        # A family may have a thousand variants: each is found without reading the others' records.
+        name = digest_of([spec.name, self.content.get("constants")])
+        self.key = name[: cache.NAME] + digest_of(self.content)[: cache.REQUEST - cache.NAME]
         if spec.texts:  # their files are named relative to the folder where they are written
             self.base = str(self.work)
 
@@ -156,6 +157,28 @@ class Request:
         """Whether a build is one of this request, and of the files as they are now."""
         return record.content == self.content and not record.inputs.changes(self.base, stamps)
 
+    def _check(self) -> None:
+        """Refuse a name that is none for a module or a file, an extension without sources, and
+        paths that no build file can contain.
+        """
+        spec, name = self.spec, self.spec.name
+        if spec.python_module and not (spec.variant or name.isidentifier()):
+            raise BuildError(f"expected the module's name to be an identifier, but got {name!r}")
+        if not re.fullmatch(_NAME, name) or name.startswith("."):
+            raise BuildError(f"expected the extension's name to be a file name, but got {name!r}")
+        if not self.sources:
+            usual = ", ".join(SOURCE_SUFFIXES)
+            raise BuildError(
+                f"extension {name!r} has no sources; give it files that end in {usual}"
+            )
+        for paths, refused in ((self.sources, "|\n\r"), (self.include_paths, "$\n\r")):
+            for path in paths:
+                if found := next((mark for mark in refused if mark in path), ""):
+                    raise BuildError(
+                        f"a build file cannot contain {path}, because of the {found!r} in it; "
+                        "move the sources to a directory without one"
+                    )
+
     def _content(self) -> dict[str, Any]:
         spec, tools, cuda = self.spec, self.toolchain, self.with_cuda
         labels = [*map(self.label, self.sources)]
@@ -215,11 +238,6 @@ class Request:
                 ) from error
         return found
 
-    def _key(self) -> str:
-        # A family may have a thousand variants: each is found without reading the others' records.
-        name = digest_of([self.content["name"], self.content.get("constants")])
-        return name[: cache.NAME] + digest_of(self.content)[: cache.REQUEST - cache.NAME]
-
     def build_key(self, inputs: files.Inputs, library: str) -> str:
         """The key of a build that was made from these files; one whose files are not all known is
         told by its library's digest.
@@ -227,30 +245,6 @@ class Request:
         known = files.UNKNOWN not in inputs.files.values()
         told = digest_of([inputs.files, inputs.folders, "" if known else library])
         return self.key + told[: cache.FILES - cache.REQUEST]
-
-
-def _check_name(spec: Spec) -> None:
-    """Refuse a name that is none for a module or a file."""
-    if spec.python_module and not (spec.variant or spec.name.isidentifier()):
-        raise BuildError(f"expected the module's name to be an identifier, but got {spec.name!r}")
-    if not re.fullmatch(_NAME, spec.name) or spec.name.startswith("."):
-        raise BuildError(f"expected the extension's name to be a file name, but got {spec.name!r}")
-
-
-def _check_sources(request: Request) -> None:
-    """Refuse an extension without sources, and paths that no build file can contain."""
-    if not request.sources:
-        raise BuildError(
-            f"extension {request.spec.name!r} has no sources; give it files that end in "
-            f"{', '.join(SOURCE_SUFFIXES)}"
-        )
-    for paths, refused in ((request.sources, "|\n\r"), (request.include_paths, "$\n\r")):
-        for path in paths:
-            if found := next((mark for mark in refused if mark in path), ""):
-                raise BuildError(
-                    f"a build file cannot contain {path}, because of the {found!r} in it; "
-                    "move the sources to a directory without one"
-                )
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
