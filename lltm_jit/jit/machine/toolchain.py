@@ -21,7 +21,7 @@ from ..user.errors import LltmJitError
 
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
-_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")  # of nvcc, its host compiler or that's folder
+_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")  # nvcc, or its host compiler or the folder of that
 
 # What may start another compiler than the last time, by settings that it alone knows.
 _WRAPPERS = {"ccache", "sccache", "distcc", "icecc"}

@@ -88,11 +88,6 @@ def spec(
     """What :func:`lltm_jit.load` loads, from the same arguments; ``more`` are fields of the spec.
 
     Relative paths mean the current directory of this moment.
-
-    Raises:
-        TypeError: a string is given instead of a list, or the name is none, or the sources are no
-            paths.
-        ValueError: both a module and an executable are requested.
     """
     if is_python_module and is_standalone:
         raise ValueError("is_python_module and is_standalone cannot both be true")
@@ -136,10 +131,6 @@ Found = tuple[tuple[str, ...], tuple[str, ...], str, bool]
 def find_sources(spec: Spec, can_build_cuda: bool) -> Found:
     """The sources of a spec as they are now, without those that another one includes; the include
     paths; the directory that files are named relative to; and whether there is CUDA among them.
-
-    Raises:
-        BuildError: a file is none that a compiler takes.
-        SourceMissing: there is no such file.
     """
     if spec.texts:
         names = tuple(name for name, _ in spec.texts)
