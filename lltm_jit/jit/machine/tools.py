@@ -93,20 +93,16 @@ def cuda_cure() -> str:
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
 
 
-def output_of(command: str | list[str]) -> str:
-    """What a tool prints to both streams; empty if it cannot be run or hangs.
-
-    A string is a command of the shell.
-    """
+def output_of(command: list[str]) -> str:
+    """What a tool prints to both streams; empty if it cannot be run or hangs."""
     return asked(command)[1]
 
 
-def asked(command: str | list[str], directory: Path | None = None) -> tuple[int, str]:
+def asked(command: list[str], directory: Path | None = None) -> tuple[int, str]:
     """A tool's exit status, and the result of :func:`output_of`."""
     try:
         done = subprocess.run(
             command,
-            shell=isinstance(command, str),
             cwd=directory,
             env={**os.environ, **SPEAK_PLAINLY},
             stdin=subprocess.DEVNULL,

@@ -125,7 +125,7 @@ def absolute(paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     return tuple(str(Path(path).absolute()) for path in paths)
 
 
-Found = tuple[tuple[str, ...], tuple[str, ...], str, bool]
+Found = tuple[tuple[str, ...], tuple[str, ...], str, bool]  # what find_sources tells
 
 
 def find_sources(spec: Spec, can_build_cuda: bool) -> Found:
@@ -192,7 +192,7 @@ def included_from(top: str, name: str, names: Collection[str]) -> set[str]:
             continue
         near = os.path.normpath(folder + included) if "./" in included else folder + included
         found.add(near if near in names else included)
-    return found.intersection(names)
+    return found.intersection(names) - {name}
 
 
 def folders_below(directory: str | Path) -> list[str]:
