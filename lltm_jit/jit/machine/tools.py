@@ -31,7 +31,7 @@ def probe_cxx(command: list[str]) -> dict[str, Any]:
     if status:
         said = ""
     family = "clang" if "clang" in said else "gcc" if "Free Software Foundation" in said else ""
-    # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
+    # A script is not the compiler: watch the compiler proper that it starts, too.
     proper = output_of([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
     watch = [proper] if os.path.isabs(proper) else []
     help = output_of([*command, "-Wl,--help"]) if said else ""

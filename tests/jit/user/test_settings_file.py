@@ -18,7 +18,7 @@ HEADER = """\
 # Settings of the build. Copy this file to MAX_JOBS.env beside it, and uncomment what you set.
 # A variable of the real environment wins over this file; an empty one asks for the default. The
 # file is read in a checkout only, never from the current directory. A path may begin with ~, and a
-# relative one starts from here.
+# relative one starts from here. A value with a blank needs quotes, as in a shell.
 """
 
 
