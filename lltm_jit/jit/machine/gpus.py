@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 
 from ..user import settings
 
@@ -36,19 +35,23 @@ NAMED_ARCHITECTURES = {
 
 def compute_capabilities() -> list[tuple[int, int]]:
     """The compute capability of each GPU; empty without GPU or driver."""
-    found = []
-    with _management_library() as nvml:
-        count = ctypes.c_uint()
-        if nvml is None or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-            return []
-        for index in range(count.value):
-            device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-            numbers = ctypes.byref(major), ctypes.byref(minor)
-            if (
-                nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
-                and nvml.nvmlDeviceGetCudaComputeCapability(device, *numbers) == 0
-            ):
-                found.append((major.value, minor.value))
+    found, count = [], ctypes.c_uint()
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return []
+    if nvml.nvmlInit_v2() != 0:
+        return []
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))  # which stays 0 if that fails
+    for index in range(count.value):
+        device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+        numbers = ctypes.byref(major), ctypes.byref(minor)
+        if (
+            nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
+            and nvml.nvmlDeviceGetCudaComputeCapability(device, *numbers) == 0
+        ):
+            found.append((major.value, minor.value))
+    nvml.nvmlShutdown()
     return found
 
 
@@ -99,17 +102,3 @@ def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
         if (major, minor) < capability and not told[3] and (told[4] or major == capability[0]):
             return True
     return False
-
-
-@contextmanager
-def _management_library() -> Iterator[ctypes.CDLL | None]:
-    nvml = None
-    with suppress(OSError):
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    if nvml is None or nvml.nvmlInit_v2() != 0:
-        yield None
-        return
-    try:
-        yield nvml
-    finally:
-        nvml.nvmlShutdown()
