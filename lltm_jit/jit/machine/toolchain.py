@@ -19,8 +19,6 @@ from ..store import cache, files, private
 from ..user import settings
 from ..user.errors import LltmJitError
 
-_CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
-
 _NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")  # nvcc, or its host compiler or the folder of that
 
 # What may start another compiler than the last time, by settings that it alone knows.
@@ -69,9 +67,8 @@ class Toolchain(NamedTuple):
 
 def includes(capability: str, needed: str) -> bool:
     """Whether a processor's vector instructions, by torch's names, include others."""
-    if needed in _CAPABILITIES and capability in _CAPABILITIES:
-        return _CAPABILITIES.index(needed) <= _CAPABILITIES.index(capability)
-    return needed == capability
+    known = ["DEFAULT", "AVX2", "AVX512"]  # each includes the one before
+    return needed == capability or (needed in known and capability in known[known.index(needed) :])
 
 
 def detect() -> Toolchain:
