@@ -155,7 +155,8 @@ def _of_directory(spec: Spec, can_build_cuda: bool) -> Found:
     """
     directory = os.path.realpath(spec.paths[0]) if spec.ours else spec.paths[0]
     top = os.path.realpath(spec.around) if spec.around else directory
-    names = names_below(top)
+    cut = len(os.path.join(top, ""))
+    names = {os.path.join(folder, name)[cut:] for folder, found in _walk(top) for name in found}
     start = os.path.join(os.path.relpath(directory, top), "").removeprefix("./")
     inside = [name for name in names if name.startswith(start)]
     has_cuda = any(name.endswith(CUDA_SUFFIXES) for name in inside)
@@ -198,14 +199,6 @@ def included_from(top: str, name: str, names: Collection[str]) -> set[str]:
 def folders_below(directory: str | Path) -> list[str]:
     """A directory and all in it, except hidden ones."""
     return [folder for folder, _ in _walk(directory)]
-
-
-def names_below(directory: str) -> set[str]:
-    """The names of the files below a directory, except hidden ones."""
-    start = len(os.path.join(directory, ""))
-    return {
-        os.path.join(folder, name)[start:] for folder, names in _walk(directory) for name in names
-    }
 
 
 def _walk(directory: str | Path) -> Iterator[tuple[str, list[str]]]:
