@@ -11,6 +11,7 @@ examples:
 
 import argparse
 import os
+import shlex
 
 from lltm_jit.jit import detect
 from lltm_jit.jit.loading.engine import build_all
@@ -60,7 +61,8 @@ def how_to_use(variables: dict[str, str], compiler: str) -> str:
         # Its runtime must come first in the process, and Python itself leaks on purpose. C++
         # exceptions pass through it, so that the runtime of C++ must be there from the start too.
         names = ("libasan.so", "libstdc++.so.6")
-        found = [output_of(f"{compiler} -print-file-name={name}").strip() for name in names]
+        asked = ([*shlex.split(compiler), f"-print-file-name={name}"] for name in names)
+        found = [output_of(command).strip() for command in asked]
         libraries = " ".join(map(os.path.realpath, found))
         words += [f'LD_PRELOAD="{libraries}"', "ASAN_OPTIONS=detect_leaks=0"]
     return " ".join(words)

@@ -122,8 +122,6 @@ def chosen_settings() -> Finding:
             readers.get(setting.kind, settings.text)(setting.name)
         except ToolchainError as error:
             return problem(str(error), "correct it, or unset it")
-    if wrong := detect().not_understood:
-        return problem(wrong, "unset TORCH_CUDA_ARCH_LIST, or correct it")
     if settings.flag("LLTM_JIT_DISABLE_JIT"):
         text = "LLTM_JIT_DISABLE_JIT forbids building; only existing builds load"
         return problem(text, "unset LLTM_JIT_DISABLE_JIT")
@@ -181,7 +179,6 @@ def cuda_trial() -> Finding:
     tools, began = detect(), time.perf_counter()
     if not tools.cuda:
         return ok("skipped: builds are for the CPU")
-    tools.check_architectures()
     targets, how = " ".join(tools.architectures), flags.gencode(tools.architectures)
     command = [tools.nvcc or "nvcc", *how, "-shared", "-Xcompiler", "-fPIC", "trial.cu"]
     if error := _trial("trial.cu", _CUDA, [[*command, "-o", "trial.so"]], load=False):
@@ -220,11 +217,10 @@ def ninja() -> Finding:
 
 
 def gpu() -> Finding:
-    capabilities, version = gpus.compute_capabilities(), gpus.driver_version()
-    driver = f"driver {version}" if version else "no working NVIDIA driver"
+    capabilities = gpus.compute_capabilities()
     if not capabilities:
-        return ok(f"none, {driver}")
-    names = ", ".join(f"sm_{major}{minor}" for major, minor in capabilities) + f", {driver}"
+        return ok("none, or no working NVIDIA driver")
+    names = ", ".join(f"sm_{major}{minor}" for major, minor in capabilities)
     if torch.version.cuda is None:
         return warning(f"{names}, but this torch is built without CUDA", cuda_cure())
     if not torch.cuda.is_available():

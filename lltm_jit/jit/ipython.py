@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .loading.reload import Reload, reload_module
-from .request.functions import functions_of
 from .request.spec import CELL, absolute
+from .request.texts import LITERALS, without_comments
 from .torch_api import load_listings
 
 if TYPE_CHECKING:
@@ -26,11 +25,24 @@ Build the cell and put its module into the variable NAME.
 
 Binds every function that the cell defines at namespace scope, or only the functions that you name.
 Static functions, templates and the contents of anonymous namespaces are not bound. Functions with
-pointers are bound only if you name them, overloaded functions never. Code inside `#if 0` is
-ignored; other conditions are not evaluated. A cell with its own PYBIND11_MODULE is used as it is.
+pointers are bound only if you name them, overloaded and noexcept functions never. Conditions of
+the preprocessor are not evaluated. A cell with its own PYBIND11_MODULE is used as it is.
 Errors count lines from the magic, which is line 1 of the cell.
 """
 _QUOTED = r'(?m)^[ \t]*#[ \t]*include[ \t]*"'  # what may lie beside the notebook
+_DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
+_FUNCTION = re.compile(
+    r'(?:extern\s+"C"\s+)?(?P<type>[\w:<>,&*\s]*?[\s&*>])(?P<name>\w+)\s*\((?P<parameters>.*)\)'
+    r"\s*(?P<noexcept>noexcept)?\s*(?P<result>->[\w:<>,&*\s]+)?",
+    re.DOTALL,
+)
+_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|__attribute__\s*\(\(.*?\)\)", re.DOTALL)
+_NAMESPACE = re.compile(r'extern\s+"C"|(?:inline\s+)?namespace(?:\s+[\w:]+)?')
+_OWN = r"\b(?:static|template|operator|main|__global__|__device__)\b"
+_TEXT = r"\bconst\s+char\s*\*|\bchar\s+const\s*\*"
+# C++ sees only the declarations in a cell of CUDA: no inline function, and none of these types.
+_CUDA_OWN = r"\b(?:inline|constexpr|__\w+|cu[A-Z]\w*|cuda\w+|curand\w+|cublas\w+|dim3|half2?)\b"
+_TYPES = r"\b(?:struct|class|union|enum(?:\s+class)?|using|typedef\b[^;]*?)\s+(\w+)\s*[{:;=]"
 
 
 def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) -> None:
@@ -42,9 +54,6 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
         %lltm_reload NAME: the same for the module in the variable NAME.
         """
         name = line.strip()
-        if name in ("-h", "--help"):
-            print(inspect.cleandoc(lltm_reload.__doc__ or ""))
-            return
         module = ipython.user_ns.get(name) if name else None
         if name and not isinstance(module, ModuleType):
             _refuse(f"{name} is not a variable that holds a module")
@@ -95,9 +104,6 @@ def _build_cell(kind: str, args: Namespace, cell: str, number: str) -> dict[str,
     for word in (variable, name):
         if not word.isidentifier():
             _refuse(f"expected %%{kind} NAME [FUNCTION..], but got the name {word!r}")
-    for function in named:
-        if not re.search(rf"\b{re.escape(function)}\b", cell):
-            _refuse(f"the cell has no function {function!r}")
     declared, left_out = functions_of(cell, kind)
     bound = None if "PYBIND11_MODULE" in cell else named or list(declared)
     if bound == [] and "TORCH_LIBRARY" not in cell:
@@ -132,3 +138,55 @@ def _refuse(message: str) -> NoReturn:
     from IPython.core.error import UsageError  # shown without a traceback
 
     raise UsageError(message)
+
+
+def functions_of(source: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str, str]]:
+    """The functions of a cell: declarations of those to bind, and why the others are not bound."""
+    text = re.sub(_DIRECTIVE, "", without_comments(source))
+    types = re.findall(_TYPES, text)
+    bound: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for head, scopes in _heads(text):
+        function = _FUNCTION.fullmatch(head)
+        if not function or re.search(_OWN, f"{function['type']} {function['name']}"):
+            continue
+        namespaces = re.findall(r"namespace\s+([\w:]+)", " ".join(scopes))
+        name = "::".join([*namespaces, function["name"]])
+        declaration = f"{head};"
+        for scope in reversed(scopes):
+            declaration = f"{scope} {{ {declaration} }}"
+        used = " ".join(function.group("type", "parameters")) + (function["result"] or "")
+        if bound.get(name, declaration) != declaration or name in left_out:
+            bound.pop(name, None)
+            left_out[name] = "overloaded"
+        elif function["noexcept"]:  # which torch's wrapper does not take
+            left_out[name] = "is noexcept"
+        elif "*" in re.sub(_TEXT, "", used):
+            left_out[name] = "has a pointer"
+        elif kind == "cuda" and re.search(_CUDA_OWN, used):
+            left_out[name] = "not visible to C++"
+        elif kind == "cuda" and set(types) & set(re.findall(r"\w+", used)):
+            left_out[name] = "uses a type that the cell defines"
+        else:
+            bound[name] = declaration
+    return bound, left_out
+
+
+def _heads(text: str) -> Iterator[tuple[str, list[str]]]:
+    """What stands before each brace that opens at namespace scope, and the named namespaces."""
+    scopes: list[str] = []  # what stands before each open brace
+    start = parentheses = 0
+    # A brace in a string opens nothing.
+    blank = re.sub(LITERALS, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
+    for mark in re.finditer(r"[(){};]", blank):
+        if mark[0] in "()":
+            parentheses += 1 if mark[0] == "(" else -1
+        elif parentheses == 0:
+            head = re.sub(_ATTRIBUTE, "", text[start : mark.start()]).strip()
+            if mark[0] == "{":
+                if all(map(_NAMESPACE.fullmatch, scopes)) and "namespace" not in scopes:
+                    yield head, [*scopes]
+                scopes.append(head)
+            elif mark[0] == "}" and scopes:
+                scopes.pop()
+            start = mark.end()

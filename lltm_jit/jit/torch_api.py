@@ -6,21 +6,21 @@ start no process, one build for many processes, readable errors, and ``reload``.
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from .loading import engine
 from .loading.build import BuildInfo
 from .loading.reload import load_and_give
-from .request import inline
 from .request.spec import BINDINGS, refuse_sycl, spec
 from .store import cache
-from .user.errors import BuildError, own_frames_hidden
+from .user.errors import own_frames_hidden
 
 __all__ = ["build", "load", "load_inline"]
 
@@ -28,16 +28,13 @@ Flags = Sequence[str] | None
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Texts = str | Sequence[str]
 
+_IMPLICIT_HEADERS = {
+    "main.cpp": "#include <torch/extension.h>\n",
+    "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
+}
 
-@overload
-def load(
-    name: str, sources: Paths, *flags: Flags, is_python_module: Literal[True] = True, **named: Any
-) -> ModuleType: ...
-@overload
-def load(
-    name: str, sources: Paths, *flags: Flags, is_python_module: Literal[False], **named: Any
-) -> str: ...
-@own_frames_hidden  # type: ignore[misc]  # it takes no more flags by place than torch's
+
+@own_frames_hidden
 def load(
     name: str,
     sources: Paths,
@@ -55,7 +52,7 @@ def load(
     keep_intermediates: bool = True,
     *,
     narrow: bool = True,
-) -> ModuleType | str:
+) -> Any:
     """Load an extension from C++ and CUDA sources, and build it first if necessary.
 
     The arguments are those of :func:`torch.utils.cpp_extension.load`, and ``narrow``. After
@@ -108,25 +105,7 @@ def load(
     return load_and_give(made, verbose)
 
 
-@overload
-def load_inline(
-    name: str,
-    cpp_sources: Texts,
-    cuda_sources: Texts | None = None,
-    *,
-    is_python_module: Literal[True] = True,
-    **named: Any,
-) -> ModuleType: ...
-@overload
-def load_inline(
-    name: str,
-    cpp_sources: Texts,
-    cuda_sources: Texts | None = None,
-    *,
-    is_python_module: Literal[False],
-    **named: Any,
-) -> str: ...
-@own_frames_hidden  # type: ignore[misc]  # more may be given by name
+@own_frames_hidden
 def load_inline(
     name: str,
     cpp_sources: Texts,
@@ -149,7 +128,7 @@ def load_inline(
     no_implicit_headers: bool = False,
     *,
     narrow: bool = True,
-) -> ModuleType | str:
+) -> Any:
     """Load an extension from sources given as strings.
 
     The arguments are those of :func:`torch.utils.cpp_extension.load_inline`. Errors name the string
@@ -172,8 +151,7 @@ def load_inline(
         As :func:`load`.
 
     Raises:
-        BuildError, ToolchainError, CacheError, TypeError: as for :func:`load`.
-        ValueError: if ``functions`` is none of the above.
+        ValueError: if ``functions`` is none of the above; otherwise as :func:`load`.
 
     Example:
         Compile a function and call it::
@@ -183,15 +161,25 @@ def load_inline(
             cubes.cube(3.0)  # 27.0
     """
     refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
-    cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(inline.strings(cpp_sources))]
-    cuda = [
-        (f"cuda_sources[{i}]", text) for i, text in enumerate(inline.strings(cuda_sources or None))
-    ]
-    how = (build_directory, verbose, is_python_module, with_pytorch_error_handling)
-    lists: dict[str, Any] = {"extra_cflags": extra_cflags, "extra_cuda_cflags": extra_cuda_cflags}
-    lists |= {"extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}
-    more: dict[str, Any] = {**lists, "with_cuda": with_cuda, "narrow": narrow}
-    return load_listings(name, cpp, cuda, functions, *how, no_implicit_headers, **more)
+    given = (cpp_sources or (), cuda_sources or ())
+    cpp, cuda = ([texts] if isinstance(texts, str) else texts for texts in given)
+    return load_listings(
+        name,
+        [(f"cpp_sources[{i}]", text) for i, text in enumerate(cpp)],
+        [(f"cuda_sources[{i}]", text) for i, text in enumerate(cuda)],
+        functions,
+        build_directory=build_directory,
+        verbose=verbose,
+        with_pytorch_error_handling=with_pytorch_error_handling,
+        no_implicit_headers=no_implicit_headers,
+        extra_cflags=extra_cflags,
+        extra_cuda_cflags=extra_cuda_cflags,
+        extra_ldflags=extra_ldflags,
+        extra_include_paths=extra_include_paths,
+        with_cuda=with_cuda,
+        is_python_module=is_python_module,
+        narrow=narrow,
+    )
 
 
 def load_listings(
@@ -199,43 +187,57 @@ def load_listings(
     cpp: list[tuple[str, str]],
     cuda: list[tuple[str, str]],
     functions: Any,
+    *,
     build_directory: str | os.PathLike[str] | None = None,
     verbose: bool = False,
-    is_python_module: bool = True,
     with_pytorch_error_handling: bool = True,
     no_implicit_headers: bool = False,
-    **arguments: Any,
+    **more: Any,
 ) -> ModuleType | str:
     """``load_inline`` for strings that have names, by which errors call them."""
     if build_directory:  # where torch puts the sources, so that they find what lies there
         beside = f"-iquote{Path(build_directory).absolute()}"
         for kind, flags in (("cflags", [beside]), ("cuda_cflags", ["-Xcompiler", beside])):
-            given = arguments.get(f"extra_{kind}") or ()
+            given = more.get(f"extra_{kind}") or ()
             if not isinstance(given, str):  # which is refused
-                arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
-    sources = [text for _, text in (*cpp, *cuda)]
-    bindings = inline.bindings(functions, with_pytorch_error_handling)
+                more[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
+    bindings = _bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
-    texts = tuple(
-        (file, inline.unit(file, listings, no_implicit_headers)) for file, listings in files.items()
-    )
-    if is_python_module and functions is None and not re.search(inline.DEFINES, "\n".join(sources)):
-        raise BuildError(
-            f"error: the sources of {name} define no Python module\n"
-            "   = name the functions to bind in functions=[...], or write "
-            "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or pass is_python_module=False"
-        )
-    made = spec(
-        name,
-        (),
-        build_directory=build_directory,
-        is_python_module=is_python_module,
-        texts=texts,
-        listings=(*bound, *cuda),
-        **arguments,
-    )
+    texts = []
+    for file, listings in files.items():
+        head = "" if no_implicit_headers else _IMPLICIT_HEADERS[file]
+        pieces = (f'#line 1 "{each}"\n{text}\n' for each, text in listings)
+        texts.append((file, head + "".join(pieces)))
+    more |= {"texts": tuple(texts), "listings": (*bound, *cuda)}
+    made = spec(name, (), build_directory=build_directory, **more)
     return load_and_give(made, verbose)
+
+
+def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
+    """The module of functions; empty if there are none to bind."""
+    if functions is None:
+        return ""
+    if isinstance(functions, str):
+        functions = [functions]
+    if not isinstance(functions, Mapping):
+        names = functions if isinstance(functions, Sequence) else [functions]
+        if not all(isinstance(function, str) for function in names):
+            raise ValueError(f"expected functions to be names, but got {functions!r}")
+        functions = {function: function for function in functions}
+    lines = ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    last = {name: name if "<" in name else name.rpartition("::")[2] for name in functions}
+    found = Counter(last.values())
+    for function, docstring in functions.items():
+        called = function
+        if with_pytorch_error_handling:
+            called = f"torch::wrap_pybind_function({function})"
+        text = json.dumps("" if docstring is None else str(docstring), ensure_ascii=False)
+        # torch's name, and without its namespaces the one that Python can write.
+        short = [last[function]] if found[last[function]] == 1 else []
+        bound = dict.fromkeys([function, *short])
+        lines += [f'  m.def("{name}", {called}, {text});' for name in bound]
+    return "\n".join([*lines, "}"])
 
 
 @overload

@@ -50,7 +50,7 @@ def test_why_names_the_changed_file(told, builds, empty_root):
 def test_why_says_what_a_build_would_fail_with(told, empty_root, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     said = told("cache", "why", "basic")
-    assert "That would fail: CXX is set to 'no-such-compiler', which is not on PATH" in said
+    assert "That would fail: CXX is set to 'no-such-compiler', which is not found" in said
     monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
     assert "That would fail: LLTM_JIT_DISABLE_JIT forbids" in told("cache", "why", "basic")
 

@@ -1,7 +1,6 @@
 """`python -m lltm_jit doctor` on this machine, and on machines where something is broken."""
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -15,7 +14,6 @@ from torch.torch_version import TorchVersion
 
 from lltm_jit.cli import doctor
 from lltm_jit.jit import detect
-from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.request import request
 
 
@@ -81,29 +79,13 @@ def test_a_wrong_setting_is_told_once(findings, monkeypatch, variable, value, ex
     assert (found["memory"]["text"] == "skipped: see settings") == (variable == "MAX_JOBS")
 
 
-def test_misspelt_names_are_told_with_the_right_ones(finding, monkeypatch, told):
+def test_misspelt_names_are_told(finding, monkeypatch, told):
     monkeypatch.setenv("LLTM_JIT_VERBOS", "1")
-    monkeypatch.setenv("MAX_JBOS", "3")
     monkeypatch.setenv("CXXFLAGS", "-O2")  # another program's, and no mistake
-    wrong = [
-        "LLTM_JIT_VERBOS is not a setting; did you mean LLTM_JIT_VERBOSE?",
-        "MAX_JBOS is not a setting; did you mean MAX_JOBS?",
-    ]
+    wrong = "LLTM_JIT_VERBOS is not a setting; MAX_JOBS.env.example lists all settings"
     found = finding("settings")
-    assert (found["status"], found["text"]) == ("warning", ", ".join(wrong))
-    lines = told("info", "basic").splitlines()
-    assert {f"setting   {line}" for line in wrong} <= {*lines}
-
-
-def test_the_driver_is_named(finding, monkeypatch):
-    for capabilities, version, text in (
-        ([], "", "none, no working NVIDIA driver"),
-        ([], "580.65.06", "none, driver 580.65.06"),
-        ([(9, 0)], "580.65.06", "sm_90, driver 580.65.06"),
-    ):
-        monkeypatch.setattr(gpus, "compute_capabilities", lambda found=capabilities: found)
-        monkeypatch.setattr(gpus, "driver_version", lambda found=version: found)
-        assert finding("GPU")["text"].startswith(text)
+    assert (found["status"], found["text"]) == ("warning", wrong)
+    assert f"setting   {wrong}" in told("info", "basic").splitlines()
 
 
 def test_a_root_open_to_others(finding, empty_root):
@@ -152,20 +134,12 @@ def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch, empty_root):
 
 
 def test_a_compiler_that_is_not_there(finding, monkeypatch):
-    cases = {
-        "no-such-compiler": "'no-such-compiler', which is not on PATH",
-        "/nonexistent": "'/nonexistent', which does not exist",
-        "/etc/passwd": "'/etc/passwd', which is not a program that can be run",
-        "/no/ccache c++": "'/no/ccache c++', and '/no/ccache' does not exist",
-    }
-    for given, text in cases.items():
-        for path in (os.environ["PATH"], "/nonexistent"):
-            with monkeypatch.context() as patch:
-                patch.setenv("CXX", given)
-                patch.setenv("PATH", path)
-                found = finding("C++ compiler")
-            assert (found["status"], found["text"]) == ("problem", f"CXX is set to {text}")
-            assert ("apt-get install g++" in found["cure"]) == (path == "/nonexistent")
+    for given in ("no-such-compiler", "/nonexistent", "/etc/passwd", "/no/ccache c++"):
+        with monkeypatch.context() as patch:
+            patch.setenv("CXX", given)
+            found = finding("C++ compiler")
+        assert found["text"] == f"CXX is set to {given!r}, which is not found"
+        assert (found["status"], "apt-get install g++" in found["cure"]) == ("problem", True)
     monkeypatch.setenv("PATH", "/nonexistent")
     assert finding("C++ compiler")["text"] == "no C++ compiler was found"
 
@@ -174,7 +148,7 @@ def test_without_a_compiler_the_rest_is_checked_and_the_cure_is_told(told, monke
     monkeypatch.setenv("CXX", "no-such-compiler")
     out = told("doctor", code=1)
     assert "problem  C++ compiler" in out
-    assert "-> unset CXX, which gives c++, or set it to" in out
+    assert "-> unset CXX, or set it to a compiler that exists" in out
     assert all(f" {name} " in out for name in doctor.checks())
 
 

@@ -1,11 +1,12 @@
 """What the files of kernels/ may include, so that families stay apart and compile quickly."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from lltm_jit import native
-from lltm_jit.jit.request import spec
+from lltm_jit.jit.store import files
 
 KERNELS = native.kernels_directory()
 FILES = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".h", ".cuh", ".cpp", ".cu"))
@@ -33,7 +34,7 @@ def includes(path, mark):
 
 def included_files(path):
     """A file, and what it includes from kernels/."""
-    return [KERNELS / name for name in spec._included({label(path)}, KERNELS, {}, ())]
+    return map(Path, files.closure([str(path)], [str(KERNELS)]))
 
 
 @pytest.mark.parametrize("path", FILES, ids=label)

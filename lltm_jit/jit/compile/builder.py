@@ -37,8 +37,6 @@ def check(request: Request) -> None:
         raise ToolchainError("; ".join(why_no_cxx(find_cxx())))
     if request.with_cuda and not tools.cuda:
         raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
-    if request.with_cuda and request.architectures == tools.architectures:
-        tools.check_architectures()
     if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
         raise ToolchainError(too_old)
     find_ninja()
@@ -227,7 +225,7 @@ class _Build:
 
     def _fail(self, status: int) -> None:
         """Raise the first error."""
-        said = "".join(texts.read([str(self._log)]))  # empty if somebody removed the cache
+        said = texts.read(self._log)  # empty if somebody removed the cache
         raise diagnostics.explain(said, self._request, self._log, status, self._jobs)
 
     def _tell_plan(self, made: dict[str, Made]) -> None:

@@ -73,8 +73,8 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
     errors, warned = _parse(log, request)
     first = errors[0] if errors else _last_words(log, status)
     text, excerpt, column = _demangled(first.text), *_excerpt(first, request)
-    reasons = [*first.reasons, *_uses(r"undefined reference to `(.+)'", text, log)]
     place = [f"{name}: " for name in (BINDINGS, _FLAGS) if name in (first.file, first.inside)]
+    reasons = [*first.reasons, *_uses(r"undefined reference to `(.+)'", text, log)]
     cure = cure_of("\n".join(["".join(place) + text, *reasons]), jobs)
     if not (cure or errors):
         cure = "run `python -m lltm_jit doctor` to test the compilers"
@@ -87,7 +87,7 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
     below = [f"   = {each}" for each in (inside, *reasons, cure, end) if each]
     return BuildError(
         "\n".join([f"error: {text}", *excerpt, *below]),
-        file=_cell(request) if first.file == CELL else first.file or None,
+        file=request.spec.cell if first.file == CELL else first.file or None,
         line=first.line or None,
         column=column or None,
         message=text,
@@ -102,14 +102,13 @@ def explain_import(error: str, library: str, request: Request) -> str:
         objects = [str(request.work / name) for name in request.objects]
         link = ["ld", "-shared", "-z", "defs", "--no-demangle", "-o", os.devnull, *objects]
         lines += _uses(r"undefined symbol: (?!__cuda)(\w+)", error, _output(link))
-    lines += [cure] if (cure := cure_of(error)) else []
-    told = _demangled("\n   = ".join(lines))
+    told = _demangled("\n   = ".join(filter(None, [*lines, cure_of(error)])))
     return f"error: {told}\n   = {library}"
 
 
 def warnings(log: str, request: Request) -> list[str]:
     """The first warnings about the user's own code, each with its line, and how many follow."""
-    own = [warning for warning in _parse(log, request)[1] if _is_own(warning.file, request)]
+    own = [warning for warning in _parse(log, request)[1] if request.is_own(warning.file)]
     shown = [[f"warning: {each.text}", *_excerpt(each, request)[0]] for each in own[:_WARNINGS]]
     told = ["\n".join(lines) for lines in shown]
     if own[_WARNINGS:]:
@@ -120,26 +119,25 @@ def warnings(log: str, request: Request) -> list[str]:
 
 def _parse(log: str, request: Request) -> tuple[list[_Error], list[_Error]]:
     """The errors in a build's output, in order, and the warnings, each once."""
-    blocks: list[list[str]] = [[]]  # each begins with a step, or with an error that has a place
+    blocks = [[""]]  # each begins with a step, or with an error that has a place
     for line in plain(log).splitlines():
         match = _PLACED.match(line)
         if re.match(STEP, line) or (match and not match["note"]):
             blocks.append([])
         blocks[-1].append(line)
-    errors, warned, compiled = [], {}, ""
-    for before, block in zip([[], *blocks], blocks, strict=False):
-        for line in block:
-            if step := re.match(STEP, line):
-                compiled = compiled_file(step[3])  # none where it is the link
-            elif match := _PLACED.match(line):
-                if match["warning"]:
-                    warned[_placed(match, before[1:], block[1:], request)] = (
-                        True  # nvcc repeats them
-                    )
-                elif not match["note"]:
-                    errors.append(_placed(match, before[1:], block[1:], request))
-            elif match := _OF_TOOL.match(line):
+    errors: list[_Error] = []
+    warned: dict[_Error, None] = {}  # nvcc repeats them
+    compiled, before = "", list[str]()
+    for first, *after in blocks:
+        if step := re.match(STEP, first):
+            compiled = compiled_file(step[3])  # none where it is the link
+        elif match := _PLACED.match(first):
+            error = _placed(match, before, after, request)
+            warned.setdefault(error) if match["warning"] else errors.append(error)
+        for line in after:
+            if not _PLACED.match(line) and (match := _OF_TOOL.match(line)):
                 errors.append(_Error(match["text"], compiled))
+        before = after
     return errors, [*warned]
 
 
@@ -151,8 +149,8 @@ def _placed(match: re.Match[str], before: list[str], after: list[str], request: 
     file, line = match["file"] or _FLAGS, int(match["line"] or 0)
     rest, reasons = _quoted(after, request)
     ways = (re.match(way, each) for each in (*reversed(before), *after) for way in _WAYS)
-    way = next((way for way in ways if way and _is_own(way["file"], request)), None)
-    if way is None or _is_own(file, request):
+    way = next((way for way in ways if way and request.is_own(way["file"])), None)
+    if way is None or request.is_own(file):
         return _Error(match["text"], file, line, int(match["column"] or 0), rest, "", reasons)
     place = (way["file"], int(way["line"]), int(way.groupdict().get("column", 0)))
     return _Error(match["text"], *place, None, f"{file}:{line}" if line else file, reasons)
@@ -168,14 +166,10 @@ def _quoted(after: list[str], request: Request) -> tuple[str | None, tuple[str, 
         reasons = [line.strip() for line in own[: caret - 1] if line.startswith(" " * 12)]
     for line in after:
         note = None if re.match(_WAYS[0], line) or "built-in" in line else _PLACED.match(line)
-        if note and _is_own(note["file"] or "", request):
+        if note and request.is_own(note["file"] or ""):
             place = _place(note["file"], request, int(note["line"]))
             reasons.append(f"{place}: {note['text'].strip()}")
     return rest, tuple(reasons[:_REASONS])
-
-
-def _is_own(file: str, request: Request) -> bool:
-    return file in dict(request.spec.listings) or request.is_own(file)
 
 
 def _last_words(log: str, status: int) -> _Error:
@@ -222,15 +216,10 @@ def _excerpt(error: _Error, request: Request) -> tuple[list[str], int]:
     return lines, column
 
 
-def _cell(request: Request) -> str:
-    """What the notebook calls the cell that is built."""
-    return request.spec.cell
-
-
 def _place(file: str, request: Request, line: int = 0, column: int = 0) -> str:
     """A place as notebooks, editors and terminals find it: relative to the working directory."""
     if file == CELL:
-        return f"{_cell(request)}, line {line}"
+        return f"{request.spec.cell}, line {line}"
     with suppress(OSError, ValueError):  # the working directory is gone; the file is elsewhere
         file = str(Path(file).relative_to(Path.cwd()))
     return ":".join([file, *(str(number) for number in (line, column) if number)])
@@ -247,7 +236,7 @@ def _uses(pattern: str, error: str, linker: str) -> list[str]:
 
 
 def _demangled(text: str) -> str:
-    """The text with C++ names in readable form."""
+    """The text with C++ names in readable form, if there is a tool for it."""
     return _output(["c++filt"], text).strip() or text if "_Z" in text else text
 
 

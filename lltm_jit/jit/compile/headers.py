@@ -122,7 +122,8 @@ def of(request: Request, source: str, given_up: bool) -> Headers | None:
     if request.spec.ours:  # which includes what it needs
         return None
     closure = files.closure([request.path_of(source)], request.searched)
-    text = texts.without_comments("\n".join(texts.read(filter(request.is_own, closure))))
+    own = map(texts.read, filter(request.is_own, closure))
+    text = texts.without_comments("\n".join(own))
     large = _INCLUDES_LARGE.search(text)
     binds = request.narrow and re.search(_BINDS, text) and re.search(_CLASSES, text)
     made = _with_local_classes() if binds else {}

@@ -45,17 +45,33 @@ def in_words(jobs: int) -> str:
 
 
 def cpu_count() -> int:
-    """CPUs by affinity and by the cgroup's quota."""
-    return max(1, int(min([len(os.sched_getaffinity(0)), *_cgroup_cpus()])))
+    """CPUs by affinity and by the quotas of cgroups."""
+    counts: list[float] = [len(os.sched_getaffinity(0))]
+    for directory in _cgroups():
+        quota, _, period = _read(directory / "cpu.max").partition(" ")
+        if not quota:  # version 1
+            quota = _read(directory / "cpu.cfs_quota_us")
+            period = _read(directory / "cpu.cfs_period_us")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            counts.append(int(quota) / int(period))
+    return max(1, int(min(counts)))
 
 
 def available_memory() -> int:
-    """Bytes that can be used without swapping, by the system and by the cgroup."""
+    """Bytes that can be used without swapping, by the system and by the cgroups."""
     kilobytes = _number(Path("/proc/meminfo"), "MemAvailable:")
-    return min([1 << 62 if kilobytes is None else kilobytes * 1024, *_cgroup_memory()])
+    free = [1 << 62 if kilobytes is None else kilobytes * 1024]
+    for directory in _cgroups():
+        for names in _MEMORY_FILES:
+            limit, used = (_read(directory / name) for name in names)
+            if limit.isdecimal() and used.isdecimal():
+                # The file cache counts as used, but is released under memory pressure.
+                cached = _number(directory / "memory.stat", "inactive_file", "total_inactive_file")
+                free.append(max(0, int(limit) - int(used) + (cached or 0)))
+    return min(free)
 
 
-def _cgroup_directories() -> list[Path]:
+def _cgroups() -> list[Path]:
     """The cgroup of this process and those above it, of version 2 or those of version 1."""
     found = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():
@@ -65,31 +81,6 @@ def _cgroup_directories() -> list[Path]:
             here = top / path.lstrip("/")
             found += [each for each in (here, *here.parents) if each.is_relative_to(top)]
     return found
-
-
-def _cgroup_cpus() -> list[float]:
-    quotas = []
-    for directory in _cgroup_directories():
-        quota, _, period = _read(directory / "cpu.max").partition(" ")
-        if not quota:  # version 1
-            quota, period = (
-                _read(directory / f"cpu.cfs_{kind}_us") for kind in ("quota", "period")
-            )
-        if quota.isdecimal() and period.isdecimal() and int(period):
-            quotas.append(int(quota) / int(period))
-    return quotas
-
-
-def _cgroup_memory() -> list[int]:
-    free = []
-    for directory in _cgroup_directories():
-        for names in _MEMORY_FILES:
-            limit, used = (_read(directory / name) for name in names)
-            if limit.isdecimal() and used.isdecimal():
-                # The file cache counts as used, but is released under memory pressure.
-                cached = _number(directory / "memory.stat", "inactive_file", "total_inactive_file")
-                free.append(max(0, int(limit) - int(used) + (cached or 0)))
-    return free
 
 
 def _number(path: Path, *names: str) -> int | None:
@@ -107,47 +98,38 @@ def _read(path: Path) -> str:
         return ""
 
 
-class _Pool:
-    """The compilers that the builds of this process may run, as long as there are builds."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.builds = self.taken = 0
-
-
-_pool = _Pool()
+_changed = threading.Condition()
+_taken = 0  # compilers, by the builds of this process
 
 
 @contextmanager
 def compilers(jobs: int, wanted: int) -> Iterator[int]:
-    """Take as many of the pool's ``jobs`` compilers as are wanted and free, at least one."""
-    pool, mine = _pool, 0
-    with pool.changed:
-        pool.builds += 1
+    """Take as many of this process's ``jobs`` compilers as are wanted and free, at least one."""
+    global _taken
+    mine = 0
     try:
-        with pool.changed:
-            while pool.taken >= jobs:
+        with _changed:
+            while _taken >= jobs:
                 cancel.check()
-                pool.changed.wait(0.05)
-            mine = max(1, min(wanted, jobs - pool.taken))
-            pool.taken += mine
+                _changed.wait(0.05)
+            mine = max(1, min(wanted, jobs - _taken))
+            _taken += mine
         yield mine
     finally:
-        with pool.changed:
-            pool.builds -= 1
-            pool.taken -= mine
-            pool.changed.notify_all()
+        with _changed:
+            _taken -= mine
+            _changed.notify_all()
 
 
 def is_shared() -> bool:
-    """Whether several builds of this process are under way."""
-    return _pool.builds > 1
+    """Whether a build of this process compiles, beside which another one may begin."""
+    return _taken > 0
 
 
 def _forget() -> None:
-    """A forked child has neither the builds nor their pool."""
-    global _pool
-    _pool = _Pool()
+    """A forked child has none of the builds, and perhaps a lock that nobody releases."""
+    global _changed, _taken
+    _changed, _taken = threading.Condition(), 0
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -69,9 +69,7 @@ class Store:
         # The user's texts as they are when the build begins; given ones are written by us alone.
         digests = request.content["files"]
         self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
-        self._before = files.closure(
-            [*map(request.path_of, request.sources), *request.beside], request.searched
-        )
+        self._before = files.closure(map(request.path_of, request.sources), request.searched)
         self._sources = dict(zip(request.objects, request.sources, strict=True))
         tools = {k: v for k, v in request.content.items() if k in _OF_TOOLS}
         placed = [request.place] if _PLACED.search(" ".join(commands.values())) else []
@@ -222,7 +220,7 @@ class Store:
         told = ""
         with suppress(OSError):
             if os.path.getsize(path) <= _TEXT_BYTES:
-                (told,) = texts.read([path]) or ("",)
+                told = texts.read(path)
         return texts.asks(told, (*self._request.cflags, *self._request.cuda_cflags))
 
 

@@ -148,7 +148,7 @@ def folders(spec: Spec) -> list[str]:
     with cache.at_root(spec.root):
         request = Request(spec)
         last = next(cache.records(request.key[: cache.NAME]), None)
-        paths = map(Path, (*map(request.path_of, request.sources), *request.beside))
+        paths = map(Path, map(request.path_of, request.sources))
         found = {str(path.parent) for path in paths if not spec.texts}
         if last is not None and last.content.get("folder") == request.content.get("folder"):
             found |= {str(path.parent) for path in own_files(request, last)}

@@ -16,7 +16,7 @@ from typing import Any
 from ..machine import gpus
 from ..machine.toolchain import includes
 from ..request import flags
-from ..request.request import TOOLS, Request, words_of
+from ..request.request import TOOLS, WORDS, Request
 from ..store import cache, files
 from ..store.cache import DamagedBuild, Record
 from ..user.progress import Reporter
@@ -52,11 +52,11 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
     made, here, tools = record.content, request.content, request.toolchain
     for name, then in made.items():
         if name not in TOOLS and then != here.get(name):
-            yield f"{words_of(name)} was {then} and is {here.get(name)}"
+            yield f"{WORDS.get(name, name)} was {then} and is {here.get(name)}"
     for kind in ("cflags", "ldflags", *(["cuda_cflags"] if made["with_cuda"] else [])):
         before, now = _chosen(record.spec[kind]), _chosen(getattr(request.spec, kind))
         if before != now:
-            yield f"{words_of(kind)} were {before or 'none'} and are {now or 'none'}"
+            yield f"{WORDS[kind]} were {before or 'none'} and are {now or 'none'}"
     kinds = ({word for word in each["cflags"] if re.match(_KINDS, word)} for each in (made, here))
     before, now = (" ".join(sorted(each)) for each in kinds)
     if before != now:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from ..user import settings
 
@@ -19,8 +18,6 @@ _ARCHITECTURE = r"(\d+)\.(\d+)([af]?)(\+PTX)?"
 
 # torch's names in TORCH_CUDA_ARCH_LIST; it has them in no public place.
 NAMED_ARCHITECTURES = {
-    "Kepler+Tesla": ("3.7",),
-    "Kepler": ("3.5+PTX",),
     "Maxwell+Tegra": ("5.3",),
     "Maxwell": ("5.0", "5.2+PTX"),
     "Pascal": ("6.0", "6.1+PTX"),
@@ -38,77 +35,51 @@ NAMED_ARCHITECTURES = {
 
 def compute_capabilities() -> list[tuple[int, int]]:
     """The compute capability of each GPU; empty without GPU or driver."""
-    found = []
-    with _management_library() as nvml:
-        count = ctypes.c_uint()
-        if nvml is None or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-            return []
-        for index in range(count.value):
-            device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-            numbers = ctypes.byref(major), ctypes.byref(minor)
-            if (
-                nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
-                and nvml.nvmlDeviceGetCudaComputeCapability(device, *numbers) == 0
-            ):
-                found.append((major.value, minor.value))
+    found, count = [], ctypes.c_uint()
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return []
+    if nvml.nvmlInit_v2() != 0:
+        return []
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))  # which stays 0 if that fails
+    for index in range(count.value):
+        device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+        numbers = ctypes.byref(major), ctypes.byref(minor)
+        if (
+            nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
+            and nvml.nvmlDeviceGetCudaComputeCapability(device, *numbers) == 0
+        ):
+            found.append((major.value, minor.value))
+    nvml.nvmlShutdown()
     return found
 
 
-def architectures(supported: list[str]) -> tuple[str, ...]:
-    """The architectures to compile for, as numbers in torch's spelling."""
-    wanted = settings.text("TORCH_CUDA_ARCH_LIST")
-    if wanted and wanted != "native":
-        parts = [part for part in re.split(r"[; ]+", wanted) if part]
-        return tuple(arch for part in parts for arch in NAMED_ARCHITECTURES.get(part, (part,)))
-    capabilities = compute_capabilities()
-    if not capabilities:
-        return _ARCHITECTURES_WITHOUT_GPU
-    numbers = re.findall(r"\b(\d+)\.(\d+)\b", " ".join(supported))
-    newest = max(((int(major), int(minor)) for major, minor in numbers), default=(99, 0))
-    return tuple(
-        dict.fromkeys(architecture(capability, newest) for capability in sorted(capabilities))
-    )
-
-
-def why_not_understood(supported: list[str]) -> str:
-    """What is wrong with TORCH_CUDA_ARCH_LIST, for an nvcc that supports these; empty if nothing.
-
-    Without this, torch or nvcc would say so, from the middle of a build.
+def architectures(newest: tuple[int, int]) -> tuple[str, ...]:
+    """The architectures to compile for, as numbers in torch's spelling, by an nvcc that knows those
+    up to the newest.
     """
-    given = settings.text("TORCH_CUDA_ARCH_LIST")
-    if not given or given == "native":
-        return ""
-    wrong = []
-    for name in architectures(supported):
-        told = re.fullmatch(_ARCHITECTURE, name)
-        if told is None or (supported and f"{told[1]}.{told[2]}" not in supported):
-            wrong.append(name)
-    if architectures(supported) and not wrong:
-        return ""
-    got = f"{wrong[0]!r} in {given!r}" if wrong and wrong[0] != given else repr(given)
-    known = f", of those that this nvcc knows ({', '.join(supported)})" if supported else ""
-    return (
-        "TORCH_CUDA_ARCH_LIST is not understood: expected architectures such as "
-        f"'8.0;9.0a'{known}, but got {got}"
-    )
+    wanted = re.findall(r"[^; ]+", settings.text("TORCH_CUDA_ARCH_LIST"))
+    if wanted and wanted != ["native"]:
+        return tuple(arch for name in wanted for arch in NAMED_ARCHITECTURES.get(name, (name,)))
+    found = (architecture(capability, newest) for capability in sorted(compute_capabilities()))
+    return tuple(dict.fromkeys(found)) or _ARCHITECTURES_WITHOUT_GPU
 
 
 def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]) -> str:
     """Which of the architectures the CUDA sources are not written for; empty if all will do."""
-    for architecture in architectures:
-        told = re.fullmatch(_ARCHITECTURE, architecture)
-        if told is None or (int(told[1]), int(told[2])) >= least:
-            continue
-        given = settings.text("TORCH_CUDA_ARCH_LIST")
-        listed = given and given != "native"
-        asks = f"TORCH_CUDA_ARCH_LIST={given!r} asks" if listed else "a GPU of this machine asks"
-        number = f"{least[0]}.{least[1]}"
-        return (
-            f"{title} has CUDA kernels for compute capability {number} and later, but {asks} for "
-            f"{architecture}; set TORCH_CUDA_ARCH_LIST to architectures from {number} on, with "
-            "which it runs on such GPUs and on the CPU"
-        )
-    return ""
+    told = filter(None, (re.fullmatch(_ARCHITECTURE, name) for name in architectures))
+    old = next((each[0] for each in told if (int(each[1]), int(each[2])) < least), "")
+    if not old:
+        return ""
+    given = settings.text("TORCH_CUDA_ARCH_LIST") or "native"
+    asks = "a GPU of this machine" if given == "native" else f"TORCH_CUDA_ARCH_LIST={given!r}"
+    number = f"{least[0]}.{least[1]}"
+    return (
+        f"{title} has CUDA kernels for compute capability {number} and later, but {asks} asks for "
+        f"{old}; set TORCH_CUDA_ARCH_LIST to architectures from {number} on, with which it runs on "
+        "such GPUs and on the CPU"
+    )
 
 
 def architecture(capability: tuple[int, int], newest: tuple[int, int] = (99, 0)) -> str:
@@ -122,43 +93,12 @@ def architecture(capability: tuple[int, int], newest: tuple[int, int] = (99, 0))
 
 
 def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
-    """Whether code for one of these architectures runs on a GPU."""
-    return any(runs_on(architecture, capability) for architecture in architectures)
-
-
-def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
-    """Whether code for an architecture, as torch spells it, runs on a GPU."""
-    told = re.fullmatch(_ARCHITECTURE, architecture)
-    if told is None:
-        return False  # a name that a later torch knows
-    made = (int(told[1]), int(told[2]))
-    if told[3]:
-        return made == capability
-    # Machine code runs on later minor versions of its generation, PTX on all that is later.
-    portable = told[4] is not None
-    return made <= capability and (portable or made[0] == capability[0])
-
-
-def driver_version() -> str:
-    """The version of the NVIDIA driver, such as ``580.65.06``; empty without a working driver."""
-    with _management_library() as nvml:
-        text = ctypes.create_string_buffer(80)  # as long as the library's own constant says
-        if nvml is None or nvml.nvmlSystemGetDriverVersion(text, len(text)) != 0:
-            return ""
-        return text.value.decode()
-
-
-@contextmanager
-def _management_library() -> Iterator[ctypes.CDLL | None]:
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        yield None
-        return
-    if nvml.nvmlInit_v2() != 0:
-        yield None
-        return
-    try:
-        yield nvml
-    finally:
-        nvml.nvmlShutdown()
+    """Whether code for one of these architectures, as torch spells them, runs on a GPU."""
+    for told in filter(None, (re.fullmatch(_ARCHITECTURE, name) for name in architectures)):
+        major, minor = int(told[1]), int(told[2])
+        if (major, minor) == capability:
+            return True
+        # Machine code runs on later minor versions of its generation, PTX on all that is later.
+        if (major, minor) < capability and not told[3] and (told[4] or major == capability[0]):
+            return True
+    return False

@@ -6,25 +6,23 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 from ..store import cache, files, private
 from ..user import settings
-from ..user.errors import LltmJitError, ToolchainError
+from ..user.errors import LltmJitError
 
-_CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
+_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")  # nvcc, or its host compiler or the folder of that
 
-_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")
-
-# Where ccache reads which compiler to start.
-_CCACHE = ("CCACHE_COMPILER", "CCACHE_CONFIGPATH", "CCACHE_DIR", "CCACHE_PATH", "CCACHE_PREFIX")
+# What may start another compiler than the last time, by settings that it alone knows.
+_WRAPPERS = {"ccache", "sccache", "distcc", "icecc"}
 
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = """
@@ -35,20 +33,15 @@ _COMPILE_ENVIRONMENT = """
 
 
 class Toolchain(NamedTuple):
-    """The tools found, and the versions that a build depends on.
+    """The tools found, and the versions that a build depends on."""
 
-    ``cxx`` is the C++ compiler's command, or None; ``cuda_missing`` says why CUDA sources cannot be
-    built, and is empty if they can. ``not_understood`` says what is wrong with
-    TORCH_CUDA_ARCH_LIST, and is empty if nothing is.
-    """
-
-    cxx: str | None
+    cxx: str | None  # the C++ compiler's command
     cxx_version: str
     cxx_family: str  # "gcc", "clang", or "" for others
     nvcc: str | None
     nvcc_version: str
     cuda_home: str | None
-    cuda_missing: str
+    cuda_missing: str  # why CUDA sources cannot be built; empty if they can
     architectures: tuple[str, ...]
     torch_version: str
     torch_cuda: str | None
@@ -58,17 +51,11 @@ class Toolchain(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
     tells_link: bool = False  # whether the linker reports what it reads
-    not_understood: str = ""
 
     @property
     def cuda(self) -> bool:
         """Whether CUDA sources can be built."""
         return not self.cuda_missing
-
-    def check_architectures(self) -> None:
-        """Refuse a TORCH_CUDA_ARCH_LIST that neither torch nor nvcc would take."""
-        if self.not_understood:
-            raise ToolchainError(self.not_understood)
 
     @property
     def compiler(self) -> str:
@@ -80,30 +67,24 @@ class Toolchain(NamedTuple):
 
 def includes(capability: str, needed: str) -> bool:
     """Whether a processor's vector instructions, by torch's names, include others."""
-    if needed in _CAPABILITIES and capability in _CAPABILITIES:
-        return _CAPABILITIES.index(needed) <= _CAPABILITIES.index(capability)
-    return needed == capability
+    known = ["DEFAULT", "AVX2", "AVX512"]  # each includes the one before
+    return needed == capability or (needed in known and capability in known[known.index(needed) :])
 
 
 def detect() -> Toolchain:
-    """Look at this machine. Never raises; starts no process if the memo knows the compilers."""
-    memo = Memo(cache.builds_directory() / "tools.json")
+    """Look at this machine. Never raises; starts no process if the compilers' answers are known."""
     cxx = find_cxx()
-    cxx_facts = memo.recall(cxx, lambda words: _tools().probe_cxx(words)) if cxx else {}
+    cxx_facts = _answers(cxx) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
-    nvcc_facts = memo.recall([nvcc], lambda words: _tools().probe_nvcc(words)) if nvcc else {}
+    nvcc_facts = _answers([nvcc], of_nvcc=True) if nvcc else {}
     cuda_home = cuda_home or nvcc_facts.get("root")
-    memo.save()
-
     nvcc_version = nvcc_facts.get("version", "")
     cuda_missing = _why_no_cuda(nvcc, nvcc_version)
     architectures: tuple[str, ...] = ()
-    not_understood = ""
     if not cuda_missing:
         from . import gpus
 
-        architectures = gpus.architectures(nvcc_facts["architectures"])
-        not_understood = gpus.why_not_understood(nvcc_facts["architectures"])
+        architectures = gpus.architectures(tuple(nvcc_facts["newest"]))
     return Toolchain(
         cxx=settings.text("CXX") if cxx else None,
         cxx_version=cxx_facts.get("version", ""),
@@ -122,61 +103,39 @@ def detect() -> Toolchain:
             (k, os.environ[k]) for k in _COMPILE_ENVIRONMENT.split() if os.environ.get(k)
         ),
         tells_link=cxx_facts.get("tells_link", False),
-        not_understood=not_understood,
-        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc"), *_named()]),
+        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
     )
-
-
-def _tools() -> ModuleType:
-    """What asks compilers, where the memo has no answer: most imports do without it."""
-    from . import tools
-
-    return tools
-
-
-def _named() -> list[str]:
-    """The words of the variables that name nvcc, or its host compiler or the folder of that."""
-    words = " ".join(os.environ.get(name, "") for name in _NAMING).split()
-    return [*words, *(os.path.join(word, name) for word in words for name in ("gcc", "g++"))]
 
 
 def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     """The compilers that are scripts: these may add flags of their own."""
+    named = " ".join(os.environ.get(name, "") for name in _NAMING).split()
+    hosts = [os.path.join(word, name) for word in named for name in ("gcc", "g++")]  # in a folder
+    command = [*command, *named, *hosts]
     found = []
     for path in dict.fromkeys(filter(None, map(shutil.which, command))):
-        try:
-            with open(files.open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
-                start = file.read(2)
-                if start == b"#!":
-                    found.append((path, hashlib.sha256(start + file.read()).hexdigest()))
-        except OSError:
-            continue  # which the build will tell
+        with suppress(OSError), open(files.open_at_once(path, os.O_RDONLY), "rb", 0) as file:
+            start = file.read(2)
+            if start == b"#!":
+                found.append((path, hashlib.sha256(start + file.read()).hexdigest()))
     return tuple(found)
 
 
 def find_cxx() -> list[str]:
     """The C++ compiler's command in words, such as ``ccache g++ -m32``; empty if not found."""
-    words = (command := settings.text("CXX")).split()
-    if not {*"\"'\\"}.isdisjoint(command):
-        import shlex  # which an import otherwise does without
-
-        try:
-            words = shlex.split(command)
-        except ValueError:
-            return []  # a quote that is not closed
+    try:
+        words = shlex.split(settings.text("CXX"))
+    except ValueError:
+        return []  # a quote that is not closed
     return words if words and shutil.which(words[0]) else []
 
 
 def _find_nvcc() -> tuple[str | None, str | None]:
-    """nvcc, and the CUDA root if it was given or is the usual one."""
+    """nvcc, and the CUDA root if it was given."""
     for given in (settings.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
         if given:
             return shutil.which("nvcc", path=os.path.join(given, "bin")), given
-    on_path = shutil.which("nvcc")
-    if on_path:
-        return on_path, None
-    usual = shutil.which("nvcc", path="/usr/local/cuda/bin")
-    return usual, "/usr/local/cuda" if usual else None
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin"), None
 
 
 def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
@@ -192,66 +151,30 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     return ""
 
 
-class Memo:
-    """What compilers answered when they were last asked, which costs a process each.
+def _answers(command: list[str], of_nvcc: bool = False) -> dict[str, Any]:
+    """What a compiler says of itself, or said when it was last asked, which costs processes.
 
     An answer holds as long as the files it was read from have the same stamps, so that a replaced
-    compiler is noticed. The memo is a file of the cache, and works read-only or without the file.
+    compiler is noticed. It is kept in the cache, if that can be written.
     """
+    programs = [*filter(None, map(shutil.which, command))]
+    lasting = _WRAPPERS.isdisjoint(os.path.basename(os.path.realpath(each)) for each in programs)
+    memo = None
+    with suppress(OSError, ValueError, LltmJitError):  # a setting that the build will refuse
+        memo = cache.builds_directory() / f"tools-{files.digest_of([programs, command])}.json"
+        if lasting and not private.why_not_private(memo):  # else somebody else may have written it
+            known = files.read_json(memo)
+            if known["files"] == _stamps(known["files"]):
+                return known
+    from . import tools  # which most imports do without
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, Any] = {}
-        self._changed = False
-        try:
-            if private.why_not_private(path):
-                return  # somebody else may have written it
-            self._known = files.read_json(path)
-        except (OSError, ValueError, LltmJitError):
-            return  # none, or a setting that cannot be used, which the build will tell
-
-    def recall(self, command: list[str], probe: Callable[[list[str]], Any]) -> dict[str, Any]:
-        # Also the compiler that a ccache starts: the next word, or the next of its name on PATH.
-        programs = [found for word in command for found in _all_on_path(word)]
-        read = [*programs, *ccache_files()] if any(map(is_ccache, programs)) else programs
-        chosen = [f"{name}={os.environ[name]}" for name in _CCACHE if name in os.environ]
-        name = "\n".join([*programs, *command, *chosen])
-        entry = self._known.get(name)
-        if entry and entry["files"] == _stamps({*read, *entry["files"]}):
-            return entry
-        entry = probe(command)
-        entry["files"] = _stamps([*read, *entry.pop("watch")])
-        if entry["version"]:  # else the next process asks again
-            self._known[name], self._changed = entry, True
-        return entry
-
-    def save(self) -> None:
-        if not self._changed:
-            return
-        try:
+    found = tools.probe_nvcc(command) if of_nvcc else tools.probe_cxx(command)
+    found["files"] = _stamps([*programs, *found.pop("watch")])
+    if memo and lasting and found["version"]:  # else the next process asks again
+        with suppress(OSError, LltmJitError):
             cache.make_builds_directory()
-            files.write_json(self._path, self._known)
-        except (OSError, LltmJitError):
-            return  # only a memo: the next process asks the compilers again
-
-
-def _all_on_path(word: str) -> list[str]:
-    """All programs of a name, the one that is started first."""
-    folders = [""] if os.path.dirname(word) else os.get_exec_path()
-    found = (shutil.which(word, path=folder or None) for folder in folders)
-    return list(dict.fromkeys(filter(None, found)))
-
-
-def ccache_files() -> list[str]:
-    """Where a ccache reads its settings."""
-    settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    folders = ("/etc", os.environ.get("CCACHE_DIR") or "~/.ccache", f"{settings}/ccache")
-    files = [os.path.expanduser(f"{folder}/ccache.conf") for folder in folders]
-    return [*files, *filter(None, [os.environ.get("CCACHE_CONFIGPATH")])]
-
-
-def is_ccache(program: str) -> bool:
-    return os.path.basename(os.path.realpath(program)) == "ccache"
+            files.write_json(memo, found)
+    return found
 
 
 def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:

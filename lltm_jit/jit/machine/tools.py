@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def probe_cxx(command: list[str]) -> dict[str, Any]:
     if status:
         said = ""
     family = "clang" if "clang" in said else "gcc" if "Free Software Foundation" in said else ""
-    # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
+    # A script is not the compiler: watch the compiler proper that it starts, too.
     proper = output_of([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
     watch = [proper] if os.path.isabs(proper) else []
     help = output_of([*command, "-Wl,--help"]) if said else ""
@@ -54,7 +55,7 @@ def probe_nvcc(command: list[str]) -> dict[str, Any]:
     return {
         "version": version.group(1) if version else "",
         "root": root,
-        "architectures": [f"{major}.{minor}" for major, minor in supported],
+        "newest": max(((int(major), int(minor)) for major, minor in supported), default=(99, 0)),
         "watch": [os.path.join(root, "bin", "nvcc")],
     }
 
@@ -69,30 +70,18 @@ def why_no_cxx(command: list[str]) -> tuple[str, str]:
         return text, REPAIR
     if given == usual:
         return "no C++ compiler was found", f"install one {_INSTALL}, or set CXX to yours"
-    if shutil.which(usual):
-        cure = f"unset CXX, which gives {usual}, or set it to a compiler that exists"
-    else:
-        cure = f"set CXX to a compiler that exists {_INSTALL}"
-    program = (given.split() or [given])[0]
-    if os.sep not in program:
-        why = "is not on PATH"
-    elif os.path.exists(program):
-        why = "is not a program that can be run"
-    else:
-        why = "does not exist"
-    text = f"CXX is set to {given!r}, " + ("which" if program == given else f"and {program!r}")
-    return f"{text} {why}", cure
+    cure = f"unset CXX, or set it to a compiler that exists {_INSTALL}"
+    return f"CXX is set to {given!r}, which is not found", cure
 
 
 def find_ninja() -> Path:
     """ninja from its wheel, else from PATH."""
-    try:
+    found = None
+    with suppress(ImportError):
         import ninja
-    except ImportError:
-        found = shutil.which("ninja")
-    else:
-        found = shutil.which("ninja", path=ninja.BIN_DIR) or shutil.which("ninja")
-    if not found:
+
+        found = shutil.which("ninja", path=ninja.BIN_DIR)
+    if not (found := found or shutil.which("ninja")):
         raise ToolchainError("ninja was not found; run `python -m pip install ninja`")
     return Path(found)
 
@@ -104,26 +93,18 @@ def cuda_cure() -> str:
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
 
 
-def output_of(
-    command: str | list[str], directory: Path | None = None, environment: Any = None
-) -> str:
-    """What a tool prints to both streams; empty if it cannot be run or hangs.
-
-    A string is a command of the shell.
-    """
-    return asked(command, directory, environment)[1]
+def output_of(command: list[str]) -> str:
+    """What a tool prints to both streams; empty if it cannot be run or hangs."""
+    return asked(command)[1]
 
 
-def asked(
-    command: str | list[str], directory: Path | None = None, environment: Any = None
-) -> tuple[int, str]:
+def asked(command: list[str], directory: Path | None = None) -> tuple[int, str]:
     """A tool's exit status, and the result of :func:`output_of`."""
     try:
         done = subprocess.run(
             command,
-            shell=isinstance(command, str),
             cwd=directory,
-            env=environment or {**os.environ, **SPEAK_PLAINLY},
+            env={**os.environ, **SPEAK_PLAINLY},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

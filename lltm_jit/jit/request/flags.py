@@ -14,7 +14,7 @@ import torch
 
 from ..machine.toolchain import Toolchain
 from ..user import settings
-from .spec import Spec
+from .spec import CONSTANTS, Spec
 
 # ATen's vector classes choose their width when they are compiled: without these flags a kernel
 # built here would use the narrowest one. Other processors keep their default.
@@ -50,26 +50,28 @@ def of(
     """All flags for C++, for nvcc and for the linker. The user's stand behind ours, and what a
     setting asks for stands last.
     """
-    cuda: tuple[str, ...] = ()
     if spec.ours:
         cflags = default_cflags(tools, with_cuda and not spec.variant)
         cuda = default_cuda_cflags(spec.cuda_cflags)
     else:
         cflags = _common_cflags(tools, "-O1")
         cuda = _common_cuda_cflags(("-Xcompiler", "-O1"), spec.cuda_cflags)
-    more: tuple[str, ...] = ("-include", spec.variant and "constants.h") if spec.variant else ()
+    more = ("-include", CONSTANTS) if spec.variant else ()
     only = ("-fatbin",) if spec.device_code else ()
-    ldflags = [f"-fsanitize={settings.text('LLTM_JIT_SANITIZE')}"]
-    if not settings.text("LLTM_JIT_SANITIZE"):
-        ldflags = []
+    debug = ("-O0", "-g") if settings.flag("LLTM_JIT_DEBUG") else ()
+    cuda_debug = (*debug, "-lineinfo") if debug else ()
+    if settings.flag("CUDA_DEVICE_DEBUG"):
+        cuda_debug = ("-O0", "-g", "-G")
+    sanitizers = settings.text("LLTM_JIT_SANITIZE")
+    ldflags = [f"-fsanitize={sanitizers}"] if sanitizers else []
     if tools.cxx_family == "gcc":
         # A compiler that finds no libstdc++.so silently links the static library, and the second
         # C++ runtime in the process crashes when it first formats a number. The shared library,
         # which torch has loaded, takes precedence if it is named.
         ldflags.append("-l:libstdc++.so.6")
     return (
-        (*cflags, *spec.cflags, *more, *_debug_cflags()),
-        (*cuda, *spec.cuda_cflags, *more, *only, *_debug_cuda_cflags()) if with_cuda else (),
+        (*cflags, *spec.cflags, *more, *debug),
+        (*cuda, *spec.cuda_cflags, *more, *only, *cuda_debug) if with_cuda else (),
         (*ldflags, *spec.ldflags),
     )
 
@@ -100,10 +102,6 @@ def _common_cflags(toolchain: Toolchain, level: str) -> tuple[str, ...]:
     return (*flags, "-fdiagnostics-color=never") if toolchain.cxx_family else tuple(flags)
 
 
-def _debug_cflags() -> tuple[str, ...]:
-    return ("-O0", "-g") if settings.flag("LLTM_JIT_DEBUG") else ()
-
-
 def default_cuda_cflags(more: Iterable[str] = ()) -> tuple[str, ...]:
     """nvcc flags of our own kernels, which stand before these."""
     return (*_common_cuda_cflags(("-O3",), more), *_HALF_OPERATORS)
@@ -120,20 +118,12 @@ def _common_cuda_cflags(level: tuple[str, ...], more: Iterable[str]) -> tuple[st
     return tuple(flags)
 
 
-def _debug_cuda_cflags() -> tuple[str, ...]:
-    if settings.flag("CUDA_DEVICE_DEBUG"):
-        return ("-g", "-G", "-O0")
-    return ("-g", "-lineinfo", "-O0") if settings.flag("LLTM_JIT_DEBUG") else ()
-
-
 def architectures(tools: Toolchain, cuda_cflags: Iterable[str]) -> tuple[str, ...]:
     """What nvcc compiles for, in torch's spelling: what the flags say, else what is there."""
-    told = re.findall(
-        r"code=(sm|compute)_(\d+)(\d)([af]?)|arch=sm_(\d+)(\d)([af]?)", " ".join(cuda_cflags)
-    )
+    told = r"(?:code=(sm|compute)|arch=sm)_(\d+)(\d)([af]?)"
     found = [
-        f"{major or far}.{minor or near}{letter or other}" + "+PTX" * (kind == "compute")
-        for kind, major, minor, letter, far, near, other in told
+        f"{major}.{minor}{letter}" + "+PTX" * (kind == "compute")
+        for kind, major, minor, letter in re.findall(told, " ".join(cuda_cflags))
     ]
     if found or any("arch" in flag for flag in cuda_cflags):
         return tuple(dict.fromkeys(found))
@@ -176,23 +166,19 @@ def named_files(flags: Iterable[str]) -> list[str]:
     """The files that flags name, such as files of flags or profiles, which no compiler reports."""
     told = [word for word in parts(flags) if word[:2] != "-D"]
     named = [match[0] for word in told for match in _NAMED.finditer(word)]
-    below = [str(each) for path in named if "-fprofile-use" in " ".join(told) for each in _in(path)]
-    return list(dict.fromkeys(filter(os.path.isfile, [*named, *below])))
-
-
-def _in(folder: str) -> list[str]:
-    return [f"{folder}/{name}" for name in os.listdir(folder)] if os.path.isdir(folder) else []
+    if any("-fprofile-use" in word for word in told):  # of a folder of profiles
+        for folder in filter(os.path.isdir, [*named]):
+            named += [os.path.join(folder, name) for name in os.listdir(folder)]
+    return list(dict.fromkeys(filter(os.path.isfile, named)))
 
 
 @cache
 def library_folders() -> tuple[str, ...]:
     """Where libraries keep their files: not a user's, unless a source lies there, too."""
     packages = os.path.dirname(os.path.dirname(torch.__file__))
-    places = [sysconfig.get_path("include"), packages, *_python("include"), *_python("lib")]
+    prefixes = (sys.prefix, sys.base_prefix)
+    places = [sysconfig.get_path("include"), packages]
+    places += [os.path.join(prefix, kind) for kind in ("include", "lib") for prefix in prefixes]
     roots = "/usr/include /usr/lib /usr/lib32 /usr/lib64 /usr/local/cuda /usr/local/include"
     roots += " /usr/local/lib /usr/share /lib /lib64 /opt /nix"
     return tuple(os.path.join(path, "") for path in dict.fromkeys([*places, *roots.split()]))
-
-
-def _python(kind: str) -> list[str]:
-    return [os.path.join(prefix, kind) for prefix in (sys.prefix, sys.base_prefix)]

@@ -33,7 +33,7 @@ TOOLS = {
     *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
     *("cflags", "cuda_cflags", "ldflags", "include_paths", "folder", "sources", "files", "narrow"),
 }
-_WORDS = {
+WORDS = {  # what entries of the content are called
     "torch": "torch",
     "cuda": "torch's CUDA",
     "python": "the Python ABI",
@@ -41,6 +41,7 @@ _WORDS = {
     "processor": "the processor",
     "cxx": "the compiler's command",
     "compiler": "the compiler",
+    "scripts": "the compilers' scripts",
     "nvcc": "nvcc",
     "architectures": "the architectures",
     "cflags": "the C++ flags",
@@ -66,20 +67,19 @@ class Request:
     def __init__(self, spec: Spec, toolchain: Toolchain | None = None) -> None:
         self.spec = spec
         self.toolchain = tools = toolchain or detect()
-        _check_name(spec)
-        found = find_sources(spec, tools.cuda)
-        self.sources, self.beside, self.base = found.compiled, found.beside, found.base
-        self.include_paths = found.include_paths
-        self.with_cuda = found.has_cuda if spec.with_cuda is None else spec.with_cuda
+        self.sources, self.include_paths, self.base, cuda = find_sources(spec, tools.cuda)
+        self.with_cuda = cuda if spec.with_cuda is None else spec.with_cuda
         self.note = spec.note
         if self.with_cuda and not tools.cuda and spec.ours and spec.around:
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
-        _check_sources(self)
+        self._check()
         self.cflags, self.cuda_cflags, self.ldflags = flags.of(spec, tools, self.with_cuda)
         self.architectures = flags.architectures(tools, self.cuda_cflags) if self.with_cuda else ()
         self.narrow = spec.narrow and settings.flag("LLTM_JIT_NARROW")
         self.content = self._content()
-        self.key = self._key()
+        # A family may have a thousand variants: each is found without reading the others' records.
+        name = digest_of([spec.name, self.content.get("constants")])
+        self.key = name[: cache.NAME] + digest_of(self.content)[: cache.REQUEST - cache.NAME]
         if spec.texts:  # their files are named relative to the folder where they are written
             self.base = str(self.work)
 
@@ -111,21 +111,22 @@ class Request:
 
     @cached_property
     def objects(self) -> tuple[str, ...]:
-        """The object of each source: torch's name for it, unless that is taken or has a blank.
+        """The object of each source: torch's name for it, without marks of the shell.
 
         Sources of the same name in different folders are told apart by a digest.
         """
         cuda = (".cu", ".cuh") if self.with_cuda else ()
-        paths = [*map(Path, self.sources)]
-        kinds = [".cuda.o" if path.suffix in cuda else ".o" for path in paths]
-        names = [path.stem + kind for path, kind in zip(paths, kinds, strict=True)]
+        parts = [os.path.splitext(os.path.basename(path)) for path in self.sources]
+        names = [
+            (re.sub(r"^-|[^\w.+-]", "_", stem), ".cuda.o" if suffix in cuda else ".o")
+            for stem, suffix in parts
+        ]
         objects = []
-        for path, name, kind in zip(paths, names, kinds, strict=True):
-            fits = re.fullmatch(_NAME, name)
-            if not fits or names.count(name) > 1:
-                digest = hashlib.sha256(os.fsencode(self.label(str(path)))).hexdigest()[:20]
-                name = (f"{path.stem[:100]}." if fits else "") + digest + kind
-            objects.append(name)
+        for path, (stem, kind) in zip(self.sources, names, strict=True):
+            if names.count((stem, kind)) > 1:
+                digest = hashlib.sha256(os.fsencode(self.label(path))).hexdigest()
+                stem = f"{stem}.{digest[:20]}"
+            objects.append(stem + kind)
         return tuple(objects)
 
     def label(self, path: str) -> str:
@@ -149,18 +150,37 @@ class Request:
         return [*dict.fromkeys([*beside, *self.searched])]
 
     def is_own(self, path: str) -> bool:
-        """Whether a file seems to belong to the user, not to a library."""
-        if path.startswith(self._own_starts):
+        """Whether a file, or the name of a text, seems to belong to the user, not to a library."""
+        starts = tuple(os.path.join(folder, "") for folder in self.folders)
+        if path in dict(self.spec.listings) or path.startswith(starts):
             return True
         return path[:1] == "/" and not path.startswith(flags.library_folders())
-
-    @cached_property
-    def _own_starts(self) -> tuple[str, ...]:
-        return tuple(os.path.join(folder, "") for folder in self.folders)
 
     def matches(self, record: Record, stamps: files.Stamps) -> bool:
         """Whether a build is one of this request, and of the files as they are now."""
         return record.content == self.content and not record.inputs.changes(self.base, stamps)
+
+    def _check(self) -> None:
+        """Refuse a name that is none for a module or a file, an extension without sources, and
+        paths that no build file can contain.
+        """
+        spec, name = self.spec, self.spec.name
+        if spec.python_module and not (spec.variant or name.isidentifier()):
+            raise BuildError(f"expected the module's name to be an identifier, but got {name!r}")
+        if not re.fullmatch(_NAME, name) or name.startswith("."):
+            raise BuildError(f"expected the extension's name to be a file name, but got {name!r}")
+        if not self.sources:
+            usual = ", ".join(SOURCE_SUFFIXES)
+            raise BuildError(
+                f"extension {name!r} has no sources; give it files that end in {usual}"
+            )
+        for paths, refused in ((self.sources, "|\n\r"), (self.include_paths, "$\n\r")):
+            for path in paths:
+                if found := next((mark for mark in refused if mark in path), ""):
+                    raise BuildError(
+                        f"a build file cannot contain {path}, because of the {found!r} in it; "
+                        "move the sources to a directory without one"
+                    )
 
     def _content(self) -> dict[str, Any]:
         spec, tools, cuda = self.spec, self.toolchain, self.with_cuda
@@ -222,11 +242,6 @@ class Request:
                 ) from error
         return found
 
-    def _key(self) -> str:
-        # A family may have a thousand variants: each is found without reading the others' records.
-        name = digest_of([self.content["name"], self.content.get("constants")])
-        return name[: cache.NAME] + digest_of(self.content)[: cache.REQUEST - cache.NAME]
-
     def build_key(self, inputs: files.Inputs, library: str) -> str:
         """The key of a build that was made from these files; one whose files are not all known is
         told by its library's digest.
@@ -236,60 +251,30 @@ class Request:
         return self.key + told[: cache.FILES - cache.REQUEST]
 
 
-def _check_name(spec: Spec) -> None:
-    """Refuse a name that is none for a module or a file."""
-    if spec.python_module and not (spec.variant or spec.name.isidentifier()):
-        raise BuildError(f"expected the module's name to be an identifier, but got {spec.name!r}")
-    if not re.fullmatch(_NAME, spec.name) or spec.name.startswith("."):
-        raise BuildError(f"expected the extension's name to be a file name, but got {spec.name!r}")
-
-
-def _check_sources(request: Request) -> None:
-    """Refuse an extension without sources, and paths that no build file can contain."""
-    if not request.sources:
-        raise BuildError(
-            f"extension {request.spec.name!r} has no sources; give it files that end in "
-            f"{', '.join(SOURCE_SUFFIXES)}"
-        )
-    for paths, refused in ((request.sources, "|\n\r"), (request.include_paths, "$\n\r")):
-        for path in paths:
-            if found := next((mark for mark in refused if mark in path), ""):
-                raise BuildError(
-                    f"a build file cannot contain {path}, because of the {found!r} in it; "
-                    "move the sources to a directory without one"
-                )
-
-
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """What changed from one build's content to another's, in phrases with the old and new value."""
-    found = []
     before, after = old["files"], new["files"]
-    found += [f"{name} changed" for name in after if name in before and before[name] != after[name]]
+    found = [f"{name} changed" for name in after if before.get(name, after[name]) != after[name]]
     # The libraries that an include brings in are not of interest.
     found += [f"{name} added" for name in after if name not in before and not os.path.isabs(name)]
     found += [f"{name} removed" for name in before if name not in after and not os.path.isabs(name)]
-    for entry, words in _WORDS.items():
-        if old.get(entry) != new.get(entry):
-            found.append(_value_change(words, old.get(entry), new.get(entry)))
-    if not found and old.get("scripts") != new.get("scripts"):
-        found.append("the script that calls the compiler changed")
+    for entry, words in WORDS.items():
+        was, now = old.get(entry), new.get(entry)
+        if was == now:
+            continue
+        if isinstance(was, list) and isinstance(now, list):
+            gone = [each for each in was if each not in now]
+            come = [each for each in now if each not in was]
+            if gone or come:  # else their order changed
+                was, now = gone, come
+            was, now = (" ".join(map(str, each)) or "nothing" for each in (was, now))
+        found.append(f"{words} changed from {was} to {now}")
     return found
 
 
-def _value_change(words: str, old: Any, new: Any) -> str:
-    if isinstance(old, list) and isinstance(new, list):
-        gone = " ".join(str(item) for item in old if item not in new)
-        come = " ".join(str(item) for item in new if item not in old)
-        if not gone and not come:
-            return f"{words} changed order"
-        return f"{words} changed from {gone or 'nothing'} to {come or 'nothing'}"
-    return f"{words} changed from {old} to {new}"
-
-
 def previous(request: Request) -> Record | None:
-    """The build that a new one of this request replaces, if there is one."""
-    name = request.key[: cache.NAME]
-    return next((each for each in cache.records(name) if _alike(each, request.content)), None)
+    """The last build of this name, which a new one of this request replaces."""
+    return next(cache.records(request.key[: cache.NAME]), None)
 
 
 def reasons(request: Request, old: Record | None) -> list[str]:
@@ -299,31 +284,10 @@ def reasons(request: Request, old: Record | None) -> list[str]:
         return ["first use" if request.spec.variant else "first build"]
     if old.content.get("folder") != new.get("folder"):
         return [f"the last build was in another folder, {old.content['folder']}"]
-    changed = old.inputs.changes(request.base, files.Stamps(old.directory))
     phrases = differences(old.content, new)
-    phrases += [_change_of(old, request.base, each) for each in changed]
+    for change in old.inputs.changes(request.base, files.Stamps(old.directory)):
+        phrases.append(f"{change} changed" if change in old.inputs.files else change)
     return phrases or ["the cached build cannot be used"]
-
-
-def _change_of(old: Record, base: str, change: str) -> str:
-    if change not in old.inputs.files:
-        return change
-    if old.inputs.files[change] == files.UNKNOWN:
-        return f"{change} may have changed"
-    return f"{change} {'changed' if os.path.exists(files.place(base, change)) else 'removed'}"
-
-
-def _alike(record: Record, new: dict[str, Any]) -> bool:
-    """Whether a build can be what a new one replaces: not one for a debugger or a profiler."""
-    old = record.content
-    kinds = [{"-g", "-lineinfo"} & {*each["cflags"], *each["cuda_cflags"]} for each in (old, new)]
-    same = all(old.get(entry) == new.get(entry) for entry in ("name", "constants"))
-    return same and kinds[0] == kinds[1] and bool(old["files"].keys() & new["files"].keys())
-
-
-def words_of(entry: str) -> str:
-    """What an entry of a request's content is called."""
-    return _WORDS.get(entry, entry)
 
 
 def in_short(reasons: list[str]) -> str:

@@ -3,10 +3,8 @@
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import os
-import posixpath
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,51 +27,30 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class Spec(NamedTuple):
-    """What is asked for, whatever this machine has; JSON can hold it.
-
-    Args:
-        name: the name of the extension.
-        paths: absolute paths of sources, or of one directory.
-        cflags, cuda_cflags, ldflags, include_paths: what the user adds to ours.
-        with_cuda: whether to compile for CUDA; None if a source says so.
-        python_module, standalone: whether the product is a Python module, or an executable.
-        root: used instead of the usual root of builds; empty for that.
-        texts: sources that are given as strings, by the names of the files to write.
-        listings: the pieces of these, by the names that ``#line`` gives them.
-        cell: what a notebook calls the cell that is one of the pieces.
-        narrow: whether sources get narrow headers of torch where these do.
-        ours: a part of this package: all checkouts share its builds, and it gets our own flags.
-        around: for a directory, the one around it that its includes start from.
-        packaged: where a wheel has the library; empty for the folder beside the sources.
-        least_architecture: the oldest GPUs that the CUDA sources are written for.
-        variant: what a variant of a kernel is called.
-        constants: the macros of a variant.
-        device_code: whether only the code for the GPU is wanted, without a library around it.
-        note: why it is built, for the line that announces the build.
-    """
+    """What is asked for, whatever this machine has; JSON can hold it."""
 
     name: str
-    paths: tuple[str, ...] = ()
-    cflags: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()  # absolute ones of sources, or of one directory
+    cflags: tuple[str, ...] = ()  # what the user adds to ours, as in the next three
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     include_paths: tuple[str, ...] = ()
-    with_cuda: bool | None = None
+    with_cuda: bool | None = None  # None if a source says so
     python_module: bool = True
-    standalone: bool = False
-    root: str = ""
-    texts: Pairs = ()
-    listings: Pairs = ()
-    cell: str = ""
-    narrow: bool = True
-    ours: bool = False
-    around: str = ""
-    packaged: str = ""
-    least_architecture: tuple[int, int] = (0, 0)
-    variant: str = ""
-    constants: Pairs = ()
-    device_code: bool = False
-    note: str = ""
+    standalone: bool = False  # an executable
+    root: str = ""  # used instead of the usual root of builds
+    texts: Pairs = ()  # sources that are given as strings, by the names of the files to write
+    listings: Pairs = ()  # the pieces of these, by the names that ``#line`` gives them
+    cell: str = ""  # what a notebook calls the cell that is one of the pieces
+    narrow: bool = True  # sources get narrow headers of torch where these do
+    ours: bool = False  # of this package: all checkouts share builds, which get our own flags
+    around: str = ""  # for a directory, the one around it that its includes start from
+    packaged: str = ""  # where a wheel has the library, if not in the folder beside the sources
+    least_architecture: tuple[int, int] = (0, 0)  # the oldest GPUs that CUDA sources are made for
+    variant: str = ""  # what a variant of a kernel is called
+    constants: Pairs = ()  # the macros of a variant
+    device_code: bool = False  # only the code for the GPU, without a library around it
+    note: str = ""  # why it is built, for the line that announces the build
 
     @property
     def title(self) -> str:
@@ -113,11 +90,6 @@ def spec(
     """What :func:`lltm_jit.load` loads, from the same arguments; ``more`` are fields of the spec.
 
     Relative paths mean the current directory of this moment.
-
-    Raises:
-        TypeError: a string is given instead of a list, or the name is none, or the sources are no
-            paths.
-        ValueError: both a module and an executable are requested.
     """
     if is_python_module and is_standalone:
         raise ValueError("is_python_module and is_standalone cannot both be true")
@@ -155,32 +127,17 @@ def absolute(paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     return tuple(str(Path(path).absolute()) for path in paths)
 
 
-class Sources(NamedTuple):
-    """The files of a spec as they are now.
-
-    ``compiled`` are the sources that are compiled; ``beside`` are headers and other files that are
-    known to belong to them. ``base`` is the directory that files are named relative to.
-    """
-
-    compiled: tuple[str, ...]
-    beside: tuple[str, ...]
-    include_paths: tuple[str, ...]
-    base: str
-    has_cuda: bool
+Found = tuple[tuple[str, ...], tuple[str, ...], str, bool]  # what find_sources tells
 
 
-def find_sources(spec: Spec, can_build_cuda: bool) -> Sources:
-    """The files of a spec as they are now.
-
-    Raises:
-        BuildError: a file is none that a compiler takes.
-        SourceMissing: there is no such file.
-        ToolchainError: a source is for HIP or SYCL.
+def find_sources(spec: Spec, can_build_cuda: bool) -> Found:
+    """The sources of a spec as they are now, without those that another one includes; the include
+    paths; the directory that files are named relative to; and whether there is CUDA among them.
     """
     if spec.texts:
         names = tuple(name for name, _ in spec.texts)
         cuda = any(name.endswith(CUDA_SUFFIXES) for name in names)
-        return Sources(names, (), spec.include_paths, "", cuda)
+        return names, spec.include_paths, "", cuda
     if len(spec.paths) == 1 and os.path.isdir(spec.paths[0]):
         return _of_directory(spec, can_build_cuda)
     with_cuda = spec.with_cuda
@@ -189,146 +146,81 @@ def find_sources(spec: Spec, can_build_cuda: bool) -> Sources:
     if spec.ours:  # a variant, named relative to the package's own kernels
         base = os.path.dirname(spec.include_paths[0])
     _refuse_suffixes(spec.paths, cuda if with_cuda is None else with_cuda)
-    return Sources(spec.paths, (), spec.include_paths, base, cuda)
+    return spec.paths, spec.include_paths, base, cuda
 
 
-def _of_directory(spec: Spec, can_build_cuda: bool) -> Sources:
-    """All sources and headers of a directory, and what they include from the one around it.
+def _of_directory(spec: Spec, can_build_cuda: bool) -> Found:
+    """All sources of a directory, and those beside headers that they include from around it.
 
     Our own are compiled without ``.cu`` files where CUDA cannot be built. Sources in a folder
-    ``variants`` are not compiled, but their content matters: a reload after an edit gives a library
-    that requests its variants again. A source that another one includes is compiled with it.
+    ``variants`` are not compiled here, nor those that another one includes.
     """
     directory = os.path.realpath(spec.paths[0]) if spec.ours else spec.paths[0]
     top = os.path.realpath(spec.around) if spec.around else directory
+    cut = len(os.path.join(top, ""))
+    names = {os.path.join(folder, name)[cut:] for folder, found in _walk(top) for name in found}
     start = os.path.join(os.path.relpath(directory, top), "").removeprefix("./")
-    everything = set(names_below(top, start))
-    _refuse_other_systems(name for name in everything if name.endswith((".hip", ".sycl")))
-    has_cuda = any(name.endswith(CUDA_SUFFIXES) for name in everything)
+    inside = [name for name in names if name.startswith(start)]
+    has_cuda = any(name.endswith(CUDA_SUFFIXES) for name in inside)
     wanted = can_build_cuda if spec.ours and spec.with_cuda is None else spec.with_cuda is not False
     suffixes = SOURCE_SUFFIXES if wanted else CXX_SUFFIXES
-    names = everything
-    if spec.around:
-        # Reading what only CUDA needs would take half of the time.
-        unused = () if wanted else (*CUDA_SUFFIXES, ".cuh")
-        names = {name for name in everything if not name.endswith(unused)}
-        names = _included(names, top, {start: everything}, suffixes)
-    compiled, beside = _divide(sorted(names), top, start)
-    kept = tuple(path for path in compiled if path.endswith(suffixes))
-    return Sources(kept, beside, (top, *spec.include_paths), os.path.dirname(top), has_cuda)
-
-
-def _divide(names: list[str], top: str, start: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the files below a directory, those that are compiled, and the others that matter."""
-    at = os.path.join(top, "")
-    sources = [name for name in names if name.endswith(SOURCE_SUFFIXES)]
-    later = set()
-    for name in sources:
-        folder = name[: name.rfind("/") + 1]
-        if f"/{folder}".endswith(f"/{VARIANTS}/") and folder != start:
-            later.add(name)
-        with suppress(OSError):  # which the compiler will tell
-            content = files.text(at + name)
-            for included in content.includes:
-                if included.endswith(SOURCE_SUFFIXES) and (
-                    included not in content.in_doubt or _includes(at + name, included)
-                ):
-                    places = (folder + included, included)
-                    later |= {posixpath.normpath(place) for place in places} - {name}
-    others = (name for name in names if name.endswith(HEADER_SUFFIXES) or name in later)
-    return (
-        tuple(at + name for name in sources if name not in later),
-        tuple(at + name for name in others),
-    )
-
-
-def _includes(path: str, name: str) -> bool:
-    """Whether a source includes a name outside its comments."""
-    (text,) = texts.read([path]) or ("",)
-    return re.search(rf'#[^\n]*[<"]{re.escape(name)}[>"]', texts.without_comments(text)) is not None
-
-
-def _included(
-    names: set[str], top: str, known: dict[str, set[str]], beside: tuple[str, ...]
-) -> set[str]:
-    """Files of these names below a directory, and what they include from there.
-
-    An included header brings the sources beside it: those of its name, with one of the suffixes.
-    This selects sources; the compiler reports what they are made from. ``known`` are the files
-    below folders, which this adds to.
-    """
-    found = set(names)
-    waiting = [name for name in names if name.endswith(SOURCE_SUFFIXES + HEADER_SUFFIXES)]
-    start = os.path.join(top, "")
-
-    def is_there(name: str) -> bool:
-        folder = name[: name.find("/") + 1]
-        if folder not in known:
-            outside = folder.startswith((".", "/"))
-            known[folder] = set() if outside else set(names_below(top, folder, deep=folder != ""))
-        return name in known[folder]
-
+    later = f"/{VARIANTS}/"
+    first = (n for n in inside if n.endswith(suffixes) and later not in f"/{n[len(start) :]}")
+    compiled, included = {*first}, set[str]()
+    beside = suffixes if spec.around else ()
+    waiting = [*compiled]
     while waiting:
-        name = waiting.pop()
-        folder = name[: name.rfind("/") + 1]
-        for included in files.text(start + name).includes:
-            near = posixpath.normpath(folder + included) if "./" in included else folder + included
-            header = near if is_there(near) else included
-            if header in found or not is_there(header):
+        for name in included_from(top, waiting.pop(), names) - included:
+            included.add(name)
+            stem = os.path.splitext(name)[0]
+            more = {stem + suffix for suffix in beside} & names - compiled
+            compiled |= more
+            waiting += {name, *more}
+    paths = (os.path.join(top, name) for name in sorted(compiled - included))
+    return tuple(paths), (top, *spec.include_paths), os.path.dirname(top), has_cuda
+
+
+def included_from(top: str, name: str, names: Collection[str]) -> set[str]:
+    """Which of the files below a directory one of them includes."""
+    path = os.path.join(top, name)
+    try:
+        content = files.text(path)
+    except OSError:  # which the compiler will tell
+        return set()
+    folder, found = name[: name.rfind("/") + 1], set()
+    for included in content.includes:
+        if included in content.in_doubt and included.endswith(SOURCE_SUFFIXES):
+            text = texts.without_comments(texts.read(path))
+            if not re.search(rf'#[^\n]*[<"]{re.escape(included)}[>"]', text):
                 continue
-            stem = posixpath.splitext(header)[0]
-            more = {header, *filter(is_there, (stem + suffix for suffix in beside))}
-            waiting += more - found
-            found |= more
-    return found
+        near = os.path.normpath(folder + included) if "./" in included else folder + included
+        found.add(near if near in names else included)
+    return found.intersection(names) - {name}
 
 
 def folders_below(directory: str | Path) -> list[str]:
     """A directory and all in it, except hidden ones."""
-    found = []
-    for folder, folders, _ in os.walk(directory):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found.append(folder)
-    return found
+    return [folder for folder, _ in _walk(directory)]
 
 
-def names_below(directory: str, start: str = "", deep: bool = True) -> list[str]:
-    """The names of files below a directory that begin with a folder's, except hidden ones.
-
-    Links to folders are not followed, and neither are folders of builds.
-    """
-    found = []
-    waiting = [start]
-    while waiting:
-        start = waiting.pop()
-        with suppress(OSError), os.scandir(os.path.join(directory, start)) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    builds = entry.name == "lltm_jit" and os.path.isdir(f"{entry.path}/locks")
-                    waiting += [f"{start}{entry.name}/"] if deep and not builds else []
-                elif entry.is_file():
-                    found.append(start + entry.name)
-    return found
+def _walk(directory: str | Path) -> Iterator[tuple[str, list[str]]]:
+    """Each folder of a directory with its files, without what is hidden, and folders of builds."""
+    for folder, folders, names in os.walk(directory):
+        if "lltm_jit" in folders and os.path.isdir(f"{folder}/lltm_jit/locks"):
+            folders.remove("lltm_jit")
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        yield folder, [name for name in names if name[0] != "."]
 
 
 def refuse_sycl(*given: Any) -> None:
-    """Refuse arguments that are for SYCL or HIP, if there are any."""
-    _refuse_other_systems(filter(None, given))
-
-
-def _refuse_other_systems(given: Iterable[Any]) -> None:
-    if any(True for _ in given):
-        raise ToolchainError(
-            "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
-        )
+    """Refuse arguments that are for SYCL, if there are any."""
+    if any(given):
+        raise ToolchainError("SYCL is not supported here; use torch.utils.cpp_extension for it")
 
 
 def _refuse_suffixes(paths: tuple[str, ...], with_cuda: bool) -> None:
     """Refuse files that no compiler takes for a source; they would only fail in the linker."""
     known = (".cu", ".cuh", *OF_GCC) if with_cuda else OF_GCC
-    _refuse_other_systems(path for path in paths if path.endswith((".hip", ".sycl")))
     for path in paths:
         suffix = os.path.splitext(path)[1]
         if suffix not in known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 # Strings, characters, and numbers, in which a quote separates digits: what looks like a comment in
@@ -13,9 +14,7 @@ LITERALS = (
     r"""R"(?P<end>\w*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'"""
 )
 _COMMENT = rf"//[^\n]*|/\*.*?\*/|(?P<literal>{LITERALS})"
-_HAS_INCLUDE = r"__has_(?:include(?:_next)?|embed)\s*\(\s*([^)]*)"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
-_DEFINED = rf"#\s*define\s+\w+\s+{_QUOTED}|#\s*(?:el)?if\b.*{_QUOTED}"
 _UPWARD = r"#\s*(?:include|import|include_next)\s*[<\"]([^>\"\n]*\.\./[^>\"\n]*)[>\"]"
 # In the text of an assembler's source, or in a string of C++.
 _ASSEMBLED = r"\.(?:incbin|include)\b(?:[ \t]|\\t)*\\?\"([^\"\\\n]+)\\?\""
@@ -37,13 +36,9 @@ def asks(text: str, flags: Iterable[str] = ()) -> Asks:
     """What a text asks for, if it is compiled with these flags."""
     text = text.replace("\\\n", "")
     names = set(re.findall(_UPWARD, text)) if "../" in text else set()
-    if "__has_" in text:
-        asked = re.findall(_HAS_INCLUDE, text)
-        names.update(name for words in asked for name in re.findall(_QUOTED, words))
-        if any(words[:1] not in ("<", '"') for words in asked):  # a macro with any defined value
-            defined = re.findall(_DEFINED, text)
-            names.update(name for pair in defined for name in pair if name)
-            names.update(re.findall(_QUOTED, " ".join(flags)))
+    if "__has_" in text:  # of a name, or of a macro with any value that a directive or flag gives
+        told = [*re.findall(r"#.*", text), *flags]
+        names.update(name for words in told for name in re.findall(_QUOTED, words))
     if ".inc" not in text:
         return Asks(names, set(), False)
     text = without_comments(text)
@@ -56,10 +51,8 @@ def without_comments(text: str) -> str:
     return re.sub(_COMMENT, lambda match: match["literal"] or " ", text, flags=re.DOTALL)
 
 
-def read(paths: Iterable[str]) -> list[str]:
-    """The texts of files, without those that cannot be read, which a compiler tells."""
-    found = []
-    for path in dict.fromkeys(paths):
-        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            found.append(file.read())
-    return found
+def read(path: str | Path) -> str:
+    """The text of a file; empty if it cannot be read, which a compiler tells."""
+    with suppress(OSError):
+        return Path(path).read_text("utf-8", "replace")
+    return ""

@@ -81,7 +81,8 @@ undefined symbol: ([^\s)]+)
   torch, torch was replaced without a new version number
 module export function \(PyInit_(\w+)\)
   the sources define no Python module {0}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), which
-  takes the name given to load; a library without a module needs is_python_module=False
+  takes the name given to load, or give load_inline the functions to bind in functions=[...]; a
+  library without a module needs is_python_module=False
 failed to map segment from shared object
   its file system may be mounted noexec: set TORCH_EXTENSIONS_DIR to a directory on another one
 cannot open shared object file

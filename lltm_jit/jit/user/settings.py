@@ -7,6 +7,7 @@ Python was started.
 """
 
 import os
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -72,6 +73,7 @@ SETTINGS = {
 }
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
+_ALL = "MAX_JOBS.env.example lists all settings"
 
 
 @cache
@@ -79,49 +81,31 @@ def _settings_file() -> dict[str, str]:
     path = _CHECKOUT / "MAX_JOBS.env"
     if not (path.is_file() and (_CHECKOUT / "MAX_JOBS.env.example").is_file()):
         return {}
-    import shlex  # which most programs do without
-
-    values = {}
     # As os.environ is decoded, and without the mark that some editors begin a file with.
-    for number, line in enumerate(path.read_text("utf-8-sig", "surrogateescape").splitlines(), 1):
-        name, equals, rest = line.partition("=")
-        name = name.removeprefix("export ").strip()
-        if not name or name[0] == "#":
+    content = path.read_text("utf-8-sig", "surrogateescape")
+    try:
+        words = shlex.split(content, comments=True)
+    except ValueError as error:  # a quote that is not closed
+        raise ToolchainError(f"{path}: {error}") from error
+    values = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word == "export":
             continue
-        try:
-            value = " ".join(shlex.split(rest, comments=True))
-        except ValueError:  # a quote that is not closed
-            equals = ""
         if not equals:
-            raise ToolchainError(f"{path}:{number}: expected NAME=VALUE, but got {line.strip()!r}")
+            raise ToolchainError(f"{path}: expected NAME=VALUE, but got {word!r}")
         if name not in SETTINGS:
-            raise ToolchainError(f"{path}:{number}: {name} is not a setting; {nearest(name)}")
+            raise ToolchainError(f"{path}: {name} is not a setting; {_ALL}")
         if value and SETTINGS[name].kind == "path":  # no shell has replaced a `~` in it
             value = str(_CHECKOUT / os.path.expanduser(value))
         values[name] = value
     return values
 
 
-def nearest(name: str) -> str:
-    """What to write instead of an unknown name."""
-    near = _near(name, 0.6)
-    return f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
-
-
-def _near(name: str, likeness: float) -> list[str]:
-    from difflib import get_close_matches  # only where a name is wrong, or may be
-
-    return get_close_matches(name, SETTINGS, 1, likeness)
-
-
 def unknown() -> list[str]:
     """What is wrong with each variable whose name looks like a setting's, but is not one."""
-    names = [
-        name
-        for name in os.environ.keys() - SETTINGS.keys()
-        if name.startswith("LLTM_JIT_") or _near(name, 0.85)
-    ]
-    return [f"{name} is not a setting; {nearest(name)}" for name in sorted(names)]
+    names = sorted(name for name in os.environ if name.startswith("LLTM_JIT_"))
+    return [f"{name} is not a setting; {_ALL}" for name in names if name not in SETTINGS]
 
 
 def text(name: str) -> str:
@@ -155,8 +139,7 @@ def count(name: str) -> int | None:
     value = text(name).strip()
     if not value:
         return None
-    may_be_zero = SETTINGS[name].kind == "limit"
-    if not value.isdecimal() or (int(value) == 0 and not may_be_zero):
-        also = " or 0" if may_be_zero else ""
+    also = " or 0" if SETTINGS[name].kind == "limit" else ""
+    if not value.isdecimal() or (int(value) == 0 and not also):
         raise ToolchainError(f"expected {name} to be a positive integer{also}, but got {value!r}")
     return int(value)

@@ -56,10 +56,10 @@ def a_cell_of_ones_own(x: Tensor) -> Tensor:
 
 
 def kernels_of_ones_own(x: Tensor) -> Tensor:
-    module = lltm_jit.load("mine", "kernels/", extra_cflags=["-O3"])
-    assert_type(module, ModuleType)
-    assert_type(lltm_jit.load_inline("two", "int f();", functions=["f"]), ModuleType)
-    assert_type(lltm_jit.load("lib", Path("lib.cpp"), is_python_module=False), str)
+    module: ModuleType = lltm_jit.load("mine", "kernels/", extra_cflags=["-O3"])
+    lltm_jit.load_inline("two", "int f();", functions=["f"])
+    path: str = lltm_jit.load("lib", Path("lib.cpp"), is_python_module=False)
+    assert path
     assert_type(lltm_jit.build("mine", "kernels/", with_cuda=False), lltm_jit.BuildInfo)
     assert_type(lltm_jit.build([{"name": "mine", "sources": "x.cpp"}]), list[lltm_jit.BuildInfo])
     assert_type(lltm_jit.reload(module), ModuleType)

@@ -12,8 +12,8 @@ import torch
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
+from lltm_jit.jit.ipython import functions_of
 from lltm_jit.jit.loading import reload
-from lltm_jit.jit.request.functions import functions_of
 
 STATICS = """
 #include <Python.h>
@@ -179,7 +179,7 @@ int three(std::vector<int> of, const char*, std::optional<int> more) {
   return 1 + of.back() + more.value_or(0);
 }
 }  // namespace mine
-at::Tensor same(const at::Tensor& x) noexcept { return x; }
+at::Tensor same(const at::Tensor& x) { return x; }
 template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
 """
     functions, _ = functions_of(cell)

@@ -110,15 +110,6 @@ def test_other_flags_build_anew(bench):
     assert build.info.reason == "the C++ flags changed from -O3 to -O0"
 
 
-def test_a_build_for_a_debugger_is_no_reason_for_another(bench):
-    kinds = [{"cflags": ("-O0", "-g", "-DA")}, {"cflags": ("-O3", "-DA")}]
-    for flags in kinds:
-        assert bench.load(**flags).info.reason == "first build"
-    bench.write("two/two.cpp", "deux\n")
-    for flags in kinds:
-        assert bench.load(**flags).info.reason == "kernels/two/two.cpp changed"
-
-
 def test_a_long_reason_says_how_much_it_leaves_out(bench):
     bench.run()
     for name in ("three", "four", "five", "six", "seven"):

@@ -24,7 +24,7 @@ def test_inline_bindings(bench, functions, docstring):
         '#line 1 "cpp_sources[1]"',
         "second",
     ]
-    called = "torch::wrap_pybind_function(lltm_jit_callable(f))"
+    called = "torch::wrap_pybind_function(f)"
     assert f'm.def("f", {called}, "{docstring}");' in lines
 
 
@@ -44,7 +44,7 @@ def test_arguments_are_bound_as_torch_binds_them(bench):
     """By place: a definition that the preprocessor leaves out may have them in another order."""
     source = "#if 1\nint f(int x, int y = 2);\n#else\nint f(int y, int x);\n#endif"
     module = torch_api.load_inline("_C", source, with_cuda=False, functions="f")
-    assert 'm.def("f", torch::wrap_pybind_function(lltm_jit_callable(f)), "f");' in payload(module)
+    assert 'm.def("f", torch::wrap_pybind_function(f), "f");' in payload(module)
 
 
 def test_functions_that_are_no_names_are_torchs_error(bench):
@@ -78,8 +78,8 @@ def test_a_function_that_nobody_declares_is_told(tmp_path, monkeypatch):
         )
     lines = str(caught.value).splitlines()
     assert "forward" in lines[0]
-    assert lines[1].startswith("  --> bindings:5:")
-    assert lines[3] == '5 |   m.def("forward", forward, "forward");'
+    assert lines[1].startswith("  --> bindings:2:")
+    assert lines[3] == '2 |   m.def("forward", forward, "forward");'
     assert "it is one of the functions to bind: declare it in the C++ source" in lines[5]
 
 
@@ -91,11 +91,3 @@ def test_inline_cached_and_changed(bench):
     assert bench.counts == ["compile main.cpp", "link"]
     assert torch_api.load_inline("_C", "PyInit") is first
     assert second is not first
-
-
-def test_inline_sources_without_a_module_are_refused(bench):
-    with pytest.raises(jit.BuildError, match=r"define no Python module\n   = name the functions"):
-        torch_api.load_inline("_C", "torch::Tensor f(torch::Tensor x) { return x; }")
-    assert bench.counts == []
-    torch_api.load_inline("_C", "text", is_python_module=False)
-    torch_api.load_inline("_C", '#include "defines_the_module.h"')
