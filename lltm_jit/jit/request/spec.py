@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from ..store import files
 from ..user.errors import BuildError, SourceMissing, ToolchainError
-from . import texts
 
 CUDA_SUFFIXES = (".cu",)
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -190,6 +189,8 @@ def included_from(top: str, name: str, names: Collection[str]) -> set[str]:
     folder, found = name[: name.rfind("/") + 1], set()
     for included in content.includes:
         if included in content.in_doubt and included.endswith(SOURCE_SUFFIXES):
+            from . import texts  # which most imports do without
+
             text = texts.without_comments(texts.read(path))
             if not re.search(rf'#[^\n]*[<"]{re.escape(included)}[>"]', text):
                 continue

@@ -43,6 +43,16 @@ def test_cuda_build_and_changed_architectures(cuda, toolkit):
     assert cuda.counts == ["compile three.cu", "link"]
 
 
+def test_a_gpu_that_has_no_code_is_told_once(cuda, toolkit, monkeypatch, capfd):
+    """Where the architectures were chosen, and the kernels would fail at their launch."""
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(9, 0), (12, 0)])
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    for expected in (1, 0):
+        cuda.load()
+        told = "none for this machine's GPU of 12.0: its kernels cannot run there; add 12.0"
+        assert capfd.readouterr().err.count(told) == expected
+
+
 def test_without_nvcc(cuda, monkeypatch, capfd):
     """The package's own sources have code for the CPU; what a user's have is not known."""
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
