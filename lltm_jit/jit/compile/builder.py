@@ -104,6 +104,7 @@ class _Build:
             store.changed.update(each.inputs.changes(request.base, store.stamps))
         record = self._record(store, made)
         cache.publish(work, record)
+        store.stamps.keep_in(record.directory)
         return record
 
     def _prepare(self) -> None:

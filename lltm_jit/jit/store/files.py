@@ -129,7 +129,7 @@ class Stamps:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._file = folder / f"stamps-{_boot()}.json" if folder and _boot() else None
+        self._file = _file_of_stamps(folder)
 
     @cached_property
     def _known(self) -> dict[str, list[Any]]:
@@ -142,23 +142,40 @@ class Stamps:
         """The digests of files, of which those are read whose stamps are unknown."""
         found, added = {}, False
         for path in paths:
-            stamp = stamp_of(path)
+            try:  # without more calls than one, for there are hundreds of paths
+                s = os.stat(path)
+            except (OSError, ValueError):  # a name with a null byte is no path at all
+                found[path] = STALE
+                continue
+            stamp = [s.st_dev, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino]
             *known, then = self._known.get(path, [STALE])
-            if stamp and known == stamp and _is_changeable(path, stamp[0]):
+            if known == stamp and (_changeable.get(s.st_dev) or _is_changeable(path, s.st_dev)):
                 found[path] = then
                 continue
-            settled = stamp and _is_settled(stamp)
+            settled = _is_settled(stamp)
             found[path] = digest(path)
             if settled:
                 self._known[path] = [*stamp, found[path]]
                 added = True
-        if self._file and added:
-            with suppress(OSError):  # nobody may write there, or others tidy up, too
-                write_json(self._file, self._known)
-                kept = sorted(self._file.parent.glob("stamps-*"), key=os.path.getmtime)
+        if added:
+            self._save(self._file)
+        return found
+
+    def keep_in(self, folder: Path) -> None:
+        """Spare the first process that loads a build in this folder to read all files again."""
+        self._save(_file_of_stamps(folder))
+
+    def _save(self, file: Path | None) -> None:
+        with suppress(OSError):  # nobody may write there, or others tidy up, too
+            if file:
+                write_json(file, self._known)
+                kept = sorted(file.parent.glob("stamps-*"), key=os.path.getmtime)
                 for old in kept[:-_HOSTS]:
                     old.unlink()
-        return found
+
+
+def _file_of_stamps(folder: Path | None) -> Path | None:
+    return folder / f"stamps-{_boot()}.json" if folder and _boot() else None
 
 
 @cache
