@@ -39,7 +39,7 @@ FAMILIES ?= all
 BUILD = $(VENV)/bin/python -m lltm_jit build $(FAMILIES)
 QUICK = -m "not slow and not large" --hypothesis-profile quick
 # Of the tests, most are wrong on purpose.
-CXX_FILES = $(shell git ls-files kernels examples benchmarks tests/jit/constructs.cpp | grep -E '[.](cpp|h|cu|cuh)$$')
+CXX_FILES = $(shell git ls-files kernels examples benchmarks lltm_jit tests/jit/constructs.cpp | grep -E '[.](cpp|h|cu|cuh)$$')
 
 .PHONY: run test test-all test-cuda setup-cuda matrix lint format docs doctor check benchmark watch build-debug clean
 

@@ -9,53 +9,53 @@
 
 namespace lltm_jit __attribute__((visibility("hidden"))) {  // each library has its own
 
-// One block.
-class Registration {
- public:
-  explicit Registration(const char* name_space) : name_space(name_space) {}
-  virtual ~Registration() = default;
-  virtual void put() const = 0;
-  virtual void release() const = 0;
-  const char* const name_space;
-};
+  // One block.
+  class Registration {
+   public:
+    explicit Registration(const char* name_space) : name_space(name_space) {}
+    virtual ~Registration() = default;
+    virtual void put() const = 0;
+    virtual void release() const = 0;
+    const char* const name_space;
+  };
 
-struct Registrations {
-  // Registers a block when the library is loaded, unless one before it has failed.
-  void add(const Registration* block) {
-    all.push_back(block);
-    if (error.empty()) attempt([&] { block->put(); });
-  }
-
-  void put_all() {
-    release_all();
-    error.clear();
-    attempt([&] {
-      for (auto* block : all) block->put();
-    });
-    if (!error.empty()) release_all();
-  }
-
-  void release_all() {
-    for (auto block = all.rbegin(); block != all.rend(); ++block) (*block)->release();
-  }
-
-  template <typename F>
-  void attempt(F action) {
-    try {
-      action();
-    } catch (const std::exception& exception) {
-      error = exception.what();
+  struct Registrations {
+    // Registers a block when the library is loaded, unless one before it has failed.
+    void add(const Registration* block) {
+      all.push_back(block);
+      if (error.empty()) attempt([&] { block->put(); });
     }
+
+    void put_all() {
+      release_all();
+      error.clear();
+      attempt([&] {
+        for (auto* block : all) block->put();
+      });
+      if (!error.empty()) release_all();
+    }
+
+    void release_all() {
+      for (auto block = all.rbegin(); block != all.rend(); ++block) (*block)->release();
+    }
+
+    template <typename F>
+    void attempt(F action) {
+      try {
+        action();
+      } catch (const std::exception& exception) {
+        error = exception.what();
+      }
+    }
+
+    std::vector<const Registration*> all;
+    std::string error, namespaces;
+  };
+
+  inline Registrations& registrations() {
+    static auto* all = new Registrations;  // blocks outlive it otherwise
+    return *all;
   }
-
-  std::vector<const Registration*> all;
-  std::string error, namespaces;
-};
-
-inline Registrations& registrations() {
-  static auto* all = new Registrations;  // blocks outlive it otherwise
-  return *all;
-}
 
 }  // namespace lltm_jit
 

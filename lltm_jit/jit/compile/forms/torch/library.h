@@ -1,9 +1,9 @@
 // torch's own, whose blocks can be released. See lltm_jit_registrations.h.
 #pragma once
 
+#include <lltm_jit_registrations.h>
 #include_next <torch/library.h>
 
-#include <lltm_jit_registrations.h>
 #include <optional>
 
 namespace torch::detail {
