@@ -7,6 +7,7 @@ with the full headers is told in a file beside the object.
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -62,7 +63,8 @@ def _names_of_full_headers(command: list[str]) -> set[str]:
         elif word.startswith(("-I", "-D", "-std=")):
             options.append(word)
     text = "#include <torch/extension.h>\n"
-    asked = [os.environ.get("CXX") or "c++", "-E", "-dD", "-x", "c++", *options, "-"]
+    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    asked = [*compiler, "-E", "-dD", "-x", "c++", *options, "-"]
     done = subprocess.run(
         asked, input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )

@@ -56,7 +56,8 @@ def load(spec: Spec, *, verbose: bool | None = None, reporter: Reporter | None =
         if build.operators:
             from . import operators
 
-            operators.put_in_force(build.operators)
+            with importing.thread_lock("operators"):
+                operators.put_in_force(build.operators)
         return build
 
     return _with_request(spec, reporter, use)

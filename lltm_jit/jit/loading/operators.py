@@ -109,6 +109,7 @@ def _renew(namespace: str) -> None:
         if not isinstance(packet, OpOverloadPacket):
             continue
         delattr(space, name)
+        space._dir.remove(name)
         fresh = getattr(space, name, None)  # none of an operator that is not there any more
         for overload, old in [*vars(packet).items()]:
             new = getattr(fresh, overload, None) if isinstance(old, OpOverload) else None

@@ -47,6 +47,7 @@ def test_whoever_holds_an_operator_gets_the_new_kernel(load):
     load("held", TWICE.replace("mul(2)", "mul(5)"))
     assert [f(x).item() for f in (packet, overload, compiled, traced)] == [5, 5, 6, 5]
     assert torch.ops.held.twice is packet
+    assert [*torch.ops.held].count("twice") == 1
     load("held", TWICE)  # which this process has loaded
     assert [f(x).item() for f in (packet, overload, compiled, traced)] == [2, 2, 3, 2]
 
