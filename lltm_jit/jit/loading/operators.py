@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
@@ -20,6 +19,7 @@ from ..user.errors import BuildError
 # A backend that nobody has. While an operator has a kernel for it, torch keeps the operator.
 _KEY = "PrivateUse3"
 _in_force: list[Library] = []
+_left_out: dict[str, torch.library.Library] = {}  # operators that only older builds had
 
 
 class Library:
@@ -61,10 +61,13 @@ def put_in_force(library: Library) -> None:
         for each in _in_force
         if each.name == library.name and each.namespaces & library.namespaces
     ]
-    for namespace in library.namespaces if others else ():
-        _keep(namespace)
+    before = _schemas(library.namespaces) if others else {}
+    for name in before:
+        _kept(name)
     for other in others:
         other.register(False)
+    for name in before.keys() & _left_out.keys():
+        _left_out.pop(name)._destroy()
     if not library.registered:
         library.register(True)
     if not library.registered:
@@ -81,21 +84,35 @@ def put_in_force(library: Library) -> None:
             f"   = {library.path}"
         )
     _in_force[:] = [each for each in _in_force if each not in others] + [library]
+    for name in before.keys() - _schemas(library.namespaces).keys():
+        _define_without_kernel(name, before[name])
     for namespace in library.namespaces if others else ():
         _renew(namespace)
 
 
-def _keep(namespace: str) -> None:
-    """Keep the operators of a namespace alive without a block that defines them: there may be
-    handles of them anywhere.
-    """
-    for name in torch._C._dispatch_get_all_op_names():
-        if name.startswith(f"{namespace}::"):
-            _kept(name)
+def _schemas(namespaces: set[str]) -> dict[str, str]:
+    """The operators that namespaces have, each with its schema."""
+    names = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    return {
+        ".".join(filter(None, [schema.name, schema.overload_name])): str(schema)
+        for name in names
+        if name.partition("::")[0] in namespaces
+        for schema in torch._C._jit_get_schemas_for_operator(name)
+    }
+
+
+def _define_without_kernel(name: str, schema: str) -> None:
+    """Define what a newer build has left out: torch wants a schema of whatever it lists."""
+    namespace, _, rest = schema.partition("::")
+    _left_out[name] = torch.library.Library(namespace, "FRAGMENT")
+    _left_out[name].define(rest)
 
 
 @cache
-def _kept(name: str) -> Any:
+def _kept(name: str) -> torch.library.Library:
+    """What keeps an operator alive without a block that defines it: there may be handles of it
+    anywhere.
+    """
     namespace, _, operator = name.partition("::")
     library = torch.library.Library(namespace, "IMPL")
     library.impl(operator, torch.library.fallthrough_kernel, _KEY)

@@ -151,7 +151,7 @@ TRIALS = {
         then={"is_python_module": False},
     ),
     "class": Trial(
-        {"a.cpp": MODULE},
+        {"a.cpp": MODULE.replace('"P"', '"P", pybind11::module_local(false)')},
         "declare it with pybind11::module_local()",
         WITH_PYBIND,
         {"a.cpp": MODULE.replace('"P"', '"P", pybind11::module_local()')},

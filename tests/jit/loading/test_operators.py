@@ -106,8 +106,14 @@ def test_extensions_that_share_a_namespace_keep_their_own(load):
     load("two", FRAGMENT.replace("add(1)", "add(2)"))
     x = torch.zeros(1)
     assert [torch.ops.shared.one(x).item(), torch.ops.shared.two(x).item()] == [1, 2]
+    gone = torch.ops.shared.two
     load("two", FRAGMENT.replace("SPACE(", "three("))  # and no "two" any more
     assert [torch.ops.shared.one(x).item(), torch.ops.shared.three(x).item()] == [1, 1]
+    with pytest.raises(NotImplementedError):
+        gone(x)
+    torch.export.default_decompositions().items()  # for which torch looks at all operators
+    load("two", FRAGMENT)
+    assert gone(x).item() == 1
 
 
 def test_stable_blocks(load):
