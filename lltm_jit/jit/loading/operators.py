@@ -9,6 +9,7 @@ call left in a graph of autograd is code of the old one.
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from functools import cache
 
 import torch
@@ -70,24 +71,22 @@ def put_in_force(library: Library) -> None:
         _left_out.pop(name)._destroy()
     if not library.registered:
         library.register(True)
-    if not library.registered:
-        for other in others:
-            other.register(True)
-        cure = "choose another namespace, or restart Python"
-        if others:
-            cure = (
-                "the build before stays in use; to change an operator's arguments, restart Python"
-            )
-        said = library.error.strip()
-        raise BuildError(
-            f"error: torch refuses what {library.name} registers: {said}\n   = {cure}\n"
-            f"   = {library.path}"
-        )
-    _in_force[:] = [each for each in _in_force if each not in others] + [library]
+    for other in () if library.registered else others:
+        other.register(True)
     for name in before.keys() - _schemas(library.namespaces).keys():
         _define_without_kernel(name, before[name])
     for namespace in library.namespaces if others else ():
         _renew(namespace)
+    if library.registered:
+        _in_force[:] = [each for each in _in_force if each not in others] + [library]
+        return
+    cure = "choose another namespace, or restart Python"
+    if others:
+        cure = "the build before stays in use; to change an operator's arguments, restart Python"
+    raise BuildError(
+        f"error: torch refuses what {library.name} registers: {library.error.strip()}\n"
+        f"   = {cure}\n   = {library.path}"
+    )
 
 
 def _schemas(namespaces: set[str]) -> dict[str, str]:
@@ -126,7 +125,8 @@ def _renew(namespace: str) -> None:
         if not isinstance(packet, OpOverloadPacket):
             continue
         delattr(space, name)
-        space._dir.remove(name)
+        with suppress(ValueError):
+            space._dir.remove(name)
         fresh = getattr(space, name, None)  # none of an operator that is not there any more
         for overload, old in [*vars(packet).items()]:
             new = getattr(fresh, overload, None) if isinstance(old, OpOverload) else None

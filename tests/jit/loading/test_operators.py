@@ -111,6 +111,8 @@ def test_extensions_that_share_a_namespace_keep_their_own(load):
     assert [torch.ops.shared.one(x).item(), torch.ops.shared.three(x).item()] == [1, 1]
     with pytest.raises(NotImplementedError):
         gone(x)
+    with pytest.raises(jit.BuildError):
+        load("two", FRAGMENT.replace("Tensor x", "Tensr x"))
     torch.export.default_decompositions().items()  # for which torch looks at all operators
     load("two", FRAGMENT)
     assert gone(x).item() == 1
