@@ -93,7 +93,7 @@ def operators_of(spec: Spec, library: Path) -> Library | None:
         return None
     from .operators import Library  # which most programs do without
 
-    return Library(spec.name, loaded)
+    return Library(spec, loaded)
 
 
 def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:

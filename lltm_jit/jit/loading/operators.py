@@ -15,6 +15,7 @@ from functools import cache
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+from ..request.spec import Spec
 from ..user.errors import BuildError
 
 # A backend that nobody has. While an operator has a kernel for it, torch keeps the operator.
@@ -26,8 +27,8 @@ _left_out: dict[str, torch.library.Library] = {}  # operators that only older bu
 class Library:
     """The blocks of a loaded library."""
 
-    def __init__(self, name: str, loaded: ctypes.CDLL) -> None:
-        self.name, self._loaded = name, loaded
+    def __init__(self, spec: Spec, loaded: ctypes.CDLL) -> None:
+        self.name, self.sources, self._loaded = spec.name, {*spec.paths}, loaded
         self._loaded.lltm_jit_registration_error.restype = ctypes.c_char_p
         self._loaded.lltm_jit_namespaces.restype = ctypes.c_char_p
         self.namespaces = set(self._loaded.lltm_jit_namespaces().decode().split())
@@ -43,10 +44,11 @@ class Library:
         said: str = self._loaded.lltm_jit_registration_error().decode("utf-8", "replace")
         return said.partition("\nException raised from")[0]
 
-    def register(self, wanted: bool) -> None:
-        """Register all blocks, or release them."""
+    def register(self, wanted: bool) -> bool:
+        """Register all blocks, or release them; whether they are registered."""
         self._loaded.lltm_jit_register(int(wanted))
         self.registered = wanted and not self.error
+        return self.registered
 
 
 def put_in_force(library: Library) -> None:
@@ -55,13 +57,18 @@ def put_in_force(library: Library) -> None:
     Raises:
         BuildError: torch refuses them; those that were there stay.
     """
-    if library in _in_force:
-        return
-    others = [
+    related = [
         each
         for each in _in_force
         if each.name == library.name and each.namespaces & library.namespaces
     ]
+    if related[-1:] == [library]:
+        return
+    # Another source of the same name may add other operators, as torch has it.
+    others = [each for each in related if each.sources & library.sources and each is not library]
+    is_new = library.registered and library not in related
+    if not (others or is_new or library.register(True)):
+        others = [each for each in related if each is not library]
     before = _schemas(library.namespaces) if others else {}
     for name in before:
         _kept(name)
@@ -69,16 +76,15 @@ def put_in_force(library: Library) -> None:
         other.register(False)
     for name in before.keys() & _left_out.keys():
         _left_out.pop(name)._destroy()
-    if not library.registered:
-        library.register(True)
-    for other in () if library.registered else others:
-        other.register(True)
+    if not (library.registered or library.register(True)):
+        for other in others:
+            other.register(True)
     for name in before.keys() - _schemas(library.namespaces).keys():
         _define_without_kernel(name, before[name])
     for namespace in library.namespaces if others else ():
         _renew(namespace)
     if library.registered:
-        _in_force[:] = [each for each in _in_force if each not in others] + [library]
+        _in_force[:] = [each for each in _in_force if each not in (*others, library)] + [library]
         return
     cure = "choose another namespace, or restart Python"
     if others:

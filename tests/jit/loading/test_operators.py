@@ -118,6 +118,22 @@ def test_extensions_that_share_a_namespace_keep_their_own(load):
     assert gone(x).item() == 1
 
 
+def test_sources_of_one_name_add_to_a_namespace(load, tmp_path):
+    """As two cells of a notebook do; what they define again, they replace."""
+    texts = [FRAGMENT.replace("SPACE(", f"{name}(").replace("shared", "cells") for name in "ab"]
+    for text in texts:
+        torch_api.load_inline("cells", HEADERS + text, is_python_module=False)
+    x = torch.zeros(1)
+    assert [torch.ops.cells.a(x).item(), torch.ops.cells.b(x).item()] == [1, 1]
+    edited = texts[1].replace("add(1)", "add(5)")
+    torch_api.load_inline("cells", HEADERS + edited, is_python_module=False)
+    assert torch.ops.cells.b(x).item() == 5
+    for value in (2, 3, 2):  # a kernel alone, for which torch has a stack
+        kernel = f'm.impl("b", [](const at::Tensor& x) {{ return x.add({value}); }});'
+        load("kernels", f"TORCH_LIBRARY_IMPL(cells, CPU, m) {{ {kernel} }}")
+        assert torch.ops.cells.b(x).item() == value
+
+
 def test_stable_blocks(load):
     """Those of torch's stable interface, for which torch tells errors in another way."""
     text = (
