@@ -201,9 +201,10 @@ class Request:
             ],
             "nvcc": tools.nvcc_version if cuda else None,
             "architectures": list(self.architectures),
-            "cflags": list(self.cflags),
-            "cuda_cflags": list(self.cuda_cflags),
-            "ldflags": list(self.ldflags),
+            # However they were given: the shell gets one text, in which each quote counts.
+            "cflags": " ".join(self.cflags).split(" "),
+            "cuda_cflags": " ".join(self.cuda_cflags).split(" "),
+            "ldflags": " ".join(self.ldflags).split(" "),
             "include_paths": [*map(self.label, self.include_paths)],
             "environment": [f"{name}={value}" for name, value in tools.environment],
             "with_cuda": cuda,

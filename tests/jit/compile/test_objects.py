@@ -43,6 +43,13 @@ def test_objects_are_found_by_commands_and_contents(bench):
     assert len(bench.counts) == 4
 
 
+def test_flags_are_the_same_however_they_are_given(bench):
+    bench.first(cflags=("-DA -DB='1  2'",))
+    assert engine.build(bench.spec(cflags=("-DA", "-DB='1  2'"))).cached
+    for other in ("-DB='1 2'", '-DB="1  2"', "-DB=1"):
+        assert not engine.build(bench.spec(cflags=("-DA", other))).cached
+
+
 def test_what_was_built_before_compiles_nothing(bench):
     """Edits back and forth, of a source and of a header, and of a header's time alone."""
     bench.first()
