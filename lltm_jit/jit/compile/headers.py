@@ -1,4 +1,4 @@
-"""Narrow headers: what a source needs of ``torch/extension.h``, in a fifth of its compile time.
+"""Narrow headers: what a source needs of ``torch/extension.h``, without the time of the rest.
 
 Most of the time that torch's large headers take goes to what a source does not name: 1,300
 operators, ``torch::nn``, and pybind11 where nothing is bound. A folder in front of torch's own has

@@ -18,7 +18,7 @@ from ..user import cancel, settings
 from ..user.errors import CacheError
 from . import cache
 
-_open: set[int] = set()  # descriptors of this process's locks
+_open: dict[int, os.stat_result] = {}  # descriptors of this process's locks
 
 
 def _forget_threads() -> None:
@@ -81,7 +81,7 @@ def take(name: str) -> int | None:
     except FileNotFoundError:  # the cache was removed: the next try finds another
         cache.make_builds_directory()
         return None
-    _open.add(descriptor)
+    _open[descriptor] = os.fstat(descriptor)
     taken = False
     try:
         with suppress(PermissionError):  # another user's
@@ -104,17 +104,29 @@ def take(name: str) -> int | None:
 
 
 def _release(descriptor: int) -> None:
-    if descriptor in _open:  # or this is a forked process, which has closed it
+    if _is_ours(descriptor):
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # also that of a copy in a forked process
-        close(descriptor)
+    close(descriptor)
 
 
 def close(descriptor: int) -> None:
     """Close the descriptor of a lock, which a process that was given it goes on holding."""
-    _open.discard(descriptor)
-    os.close(descriptor)
+    if _is_ours(descriptor):
+        os.close(descriptor)
+    _open.pop(descriptor, None)
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Whether it still is that of a lock.
+
+    A forked process has closed it. A program that becomes a daemon closes all that is open, and may
+    give the number to a file of its own.
+    """
+    with suppress(OSError, KeyError):
+        return os.path.samestat(os.fstat(descriptor), _open[descriptor])
+    return False
 
 
 def _holder(name: str) -> str:

@@ -3,7 +3,9 @@
 // error is kept and told, where torch would abort the process while it loads the library.
 #pragma once
 
+#include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,33 @@ namespace lltm_jit __attribute__((visibility("hidden"))) {  // each library has 
     static auto* all = new Registrations;  // blocks outlive it otherwise
     return *all;
   }
+
+  // In place of torch's object for a block, with the same arguments.
+  template <typename Library, typename Kind, typename Key>
+  class Block final : public Registration {
+   public:
+    Block(Kind kind, void (*init)(Library&), const char* name_space, Key key, const char* file,
+          uint32_t line)
+        : Registration(name_space), kind_(kind), init_(init), key_(key), file_(file), line_(line) {
+      registrations().add(this);
+    }
+    void put() const override {
+      check();
+      library_.emplace(kind_, name_space, key_, file_, line_);
+      init_(*library_);
+    }
+    void release() const override { library_.reset(); }
+
+   private:
+    void check() const {}  // throws what the library would not tell
+
+    Kind kind_;
+    void (*init_)(Library&);
+    Key key_;
+    const char* file_;
+    uint32_t line_;
+    mutable std::optional<Library> library_;
+  };
 
 }  // namespace lltm_jit
 
