@@ -50,7 +50,7 @@ def cuda(cuda, monkeypatch):
 def written_by_us(request: Request) -> str:
     cache.make_builds_directory()
     cache.make_directory(request.work)
-    ninja.BuildFile(request).write(request.objects, {})
+    ninja.BuildFile(request).write(request.objects, {}, 1)
     return (request.work / "build.ninja").read_text()
 
 
