@@ -23,7 +23,6 @@ from ..request.spec import Spec
 from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
 from ..store.files import Stamps
-from ..user import cancel
 from ..user.errors import BuildError
 
 if TYPE_CHECKING:
@@ -40,8 +39,11 @@ os.register_at_fork(after_in_child=_in_process.clear)
 def thread_lock(key: str) -> Iterator[None]:
     """Hold the lock that the threads of this process share for a key."""
     lock = _in_process.setdefault(key, threading.RLock())
-    while not lock.acquire(timeout=_TICK):
-        cancel.check("waiting for another thread")
+    if not lock.acquire(blocking=False):
+        from ..user import cancel  # which most imports do without
+
+        while not lock.acquire(timeout=_TICK):
+            cancel.check("waiting for another thread")
     try:
         yield
     finally:
