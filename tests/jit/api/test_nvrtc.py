@@ -1,0 +1,276 @@
+"""Code for the GPU alone that NVRTC compiles: what a build has, what it depends on, its errors."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+import time
+
+import pytest
+
+from lltm_jit import jit
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.machine import gpus, nvrtc
+from lltm_jit.jit.machine.toolchain import Nvrtc, find_nvrtc
+from lltm_jit.jit.request import request as requests
+from lltm_jit.jit.request.flags import nvrtc_architecture
+from lltm_jit.jit.user import cancel
+
+SCALE = """#include "two.h"
+template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= two() * FACTOR; }
+"""
+
+
+@pytest.fixture
+def mine(cuda, monkeypatch):
+    """A bench with a kernel, and with no compiler at all; NVRTC is a fake one."""
+    found = Nvrtc("/fake/libnvrtc.so.13", "13.0.88", (12, 1), ())
+    monkeypatch.setattr(requests, "find_nvrtc", lambda home: found)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    cuda.compiled = []
+
+    def compile(path, text, name, options, functions=()):
+        cuda.compiled.append((text, options))
+        if "wrong" in text:
+            return nvrtc.Compiled(b"", {}, f'{name}(2): error: identifier "wrong" is undefined')
+        return nvrtc.Compiled(text.encode(), {name: f"_Z{name}" for name in functions}, "")
+
+    monkeypatch.setattr(nvrtc, "compile", compile)
+    cuda.write("two.h", "inline int two() { return 2; }\n")
+    cuda.write("scale.cu", SCALE)
+    return cuda
+
+
+@pytest.fixture
+def real_nvrtc(bench, monkeypatch):
+    """A bench with a kernel, and torch's NVRTC."""
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    monkeypatch.delenv("CUDA_HOME")
+    if find_nvrtc(None) is None:
+        pytest.skip("needs a torch with CUDA, whose NVRTC needs no GPU")
+    bench.write("two.h", "inline int two() { return 2; }\n")
+    bench.write("scale.cu", SCALE)
+    return bench
+
+
+def spec(bench, **changes) -> jit.Spec:
+    path = (str(bench.sources / "scale.cu"),)
+    asked = {"functions": ("scale<float>",), "constants": (("FACTOR", "3"),), **changes}
+    asked = {"nvrtc": True, **asked}
+    return jit.Spec("scale", path, python_module=False, device_code=True, **asked)
+
+
+def load(bench, **changes) -> jit.Build:
+    return jit.load(spec(bench, **changes))
+
+
+def test_a_build_needs_no_other_compiler(mine, capfd):
+    build = load(mine)
+    assert "building scale for sm_90a (NVRTC 13.0, 1 file, " in capfd.readouterr().err
+    (text, options) = mine.compiled[0]
+    assert build.info.library.read_text() == text
+    assert text.startswith('#line 1 "constants.h"\n#define FACTOR 3\n#line 1 "')
+    assert options[:2] == ["-arch=sm_90a", "-default-device"]
+    assert build.record.symbols == {"scale<float>": "_Zscale<float>"}
+    assert (build.info.compiler, build.info.nvcc) == ("NVRTC 13.0.88", None)
+    assert mine.counts == []
+
+
+def test_what_makes_another_build(mine, monkeypatch):
+    """Each of these is compiled once."""
+    load(mine)
+    changes = [
+        lambda: mine.write("two.h", "inline int two() { return 4; }\n"),
+        lambda: mine.write("scale.cu", SCALE + "\n"),
+        lambda: monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0"),
+        lambda: monkeypatch.setattr(
+            requests, "find_nvrtc", lambda home: Nvrtc("/fake", "13.1.2", (12, 1), ())
+        ),
+    ]
+    reasons = ["two.h changed", "scale.cu changed", "from 9.0a to 9.0", "13.0.88 to NVRTC 13.1.2"]
+    for number, (change, reason) in enumerate(zip(changes, reasons, strict=True), 2):
+        change()
+        assert load(mine).info.reason.endswith(reason)
+        assert len(mine.compiled) == number
+        assert load(mine) is load(mine)
+    others = [{"functions": ("scale<int>",)}, {"constants": (("FACTOR", "4"),)}]
+    for other in others:
+        load(mine, **other)
+    assert len(mine.compiled) == number + len(others)
+
+
+def test_a_return_to_an_earlier_text_compiles_nothing(mine):
+    first = load(mine)
+    mine.write("scale.cu", SCALE + "\n")
+    load(mine)
+    mine.write("scale.cu", SCALE)
+    assert load(mine) is first
+    assert len(mine.compiled) == 2
+
+
+@pytest.mark.parametrize(
+    "include",
+    [
+        '#include "more.h"',
+        "#  include <more.h>",
+        '/* why */ #include "more.h"',
+        '#include \\\n"more.h"',
+        '#/**/include "more.h"',
+        "#include MORE",
+        '#define HERE "more.h"\n#include HERE',
+        '%:include "more.h"',
+    ],
+)
+def test_every_header_counts(mine, include):
+    """However it is included: an edit makes another build."""
+    constants = (("FACTOR", "3"), ("MORE", '"more.h"'))
+    mine.write("more.h", "// one\n")
+    mine.write("scale.cu", f"{include}\n{SCALE}")
+    load(mine, constants=constants)
+    mine.write("more.h", "// another\n")
+    assert load(mine, constants=constants).info.reason == "more.h changed"
+
+
+def test_a_header_that_comes_in_front_of_another_counts(mine):
+    folder = mine.write("far/more.h", "// far\n").parent
+    mine.write("scale.cu", f"#include <more.h>\n{SCALE}")
+    paths = (str(mine.sources / "near"), str(folder))
+    (mine.sources / "near").mkdir()
+    load(mine, include_paths=paths)
+    mine.write("near/more.h", "// near\n")
+    load(mine, include_paths=paths)
+    assert len(mine.compiled) == 2
+
+
+@pytest.mark.parametrize(
+    "include", ["#include UNKNOWN", "#define A <a.h>\n#define A B\n#include A"]
+)
+def test_a_header_that_is_not_known_is_refused(mine, include):
+    mine.write("scale.cu", f"{include}\n{SCALE}")
+    with pytest.raises(jit.BuildError, match="does not name a file, so its edits would go"):
+        load(mine)
+
+
+@pytest.mark.parametrize("flag", ["--pre-include=a.h", "-include", "-pch", "--options-file=a"])
+def test_flags_with_files_are_refused(mine, flag):
+    with pytest.raises(jit.BuildError, match=f"does not report the files of {flag}, whose"):
+        load(mine, cuda_cflags=(flag,))
+
+
+def test_an_error_has_the_users_line(mine):
+    mine.write("scale.cu", "// first\n  wrong;\n")
+    with pytest.raises(jit.BuildError) as caught:
+        load(mine)
+    error = caught.value
+    assert (error.file, error.line) == (str(mine.sources / "scale.cu"), 2)
+    assert error.message == 'identifier "wrong" is undefined'
+    assert "2 |   wrong;" in str(error)
+
+
+def test_without_nvrtc(mine, monkeypatch):
+    monkeypatch.setattr(requests, "find_nvrtc", lambda home: None)
+    with pytest.raises(jit.ToolchainError, match=r"NVRTC 13\.0 was not found; run .*nvidia-cuda-nvrtc==13"):
+        load(mine)
+    monkeypatch.setattr("torch.version.cuda", None)
+    with pytest.raises(jit.ToolchainError, match="has no CUDA; install a torch with CUDA"):
+        load(mine)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "chosen"),
+    [
+        ("8.0;9.0a", [(9, 0)], ("9.0a",)),
+        ("8.0;9.0", [(8, 6)], ("8.0",)),
+        ("8.0+PTX", [(9, 0)], ("8.0+PTX",)),
+        ("8.0;9.0+PTX", [(9, 0)], ("9.0",)),
+        ("8.0;9.0+PTX", [], ("9.0+PTX",)),
+        ("8.0;9.0", [], ("9.0",)),
+        ("7.0+PTX;9.0", [(8, 0), (9, 0)], ("7.0+PTX",)),
+        ("9.0", [(8, 0)], ()),
+        ("", [(9, 0)], ("9.0a",)),
+        ("", [(13, 0)], ("12.1+PTX",)),
+    ],
+)
+def test_one_architecture_is_chosen(mine, monkeypatch, asked, there, chosen):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", asked)
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: there)
+    assert nvrtc_architecture(Nvrtc("", "13.0.88", (12, 1), ())) == chosen
+
+
+def test_no_architecture_for_all_gpus_is_an_error(mine, monkeypatch):
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(8, 0)])
+    with pytest.raises(jit.ToolchainError, match=r"and none of 9\.0a runs on all GPUs of this"):
+        load(mine)
+
+
+def test_variants_without_nvcc(mine):
+    """What is for the GPU alone needs neither nvcc nor another compiler."""
+    build = load(mine, nvrtc=False, ours=True, include_paths=(str(mine.sources),), variant="three")
+    assert build.info.compiler == "NVRTC 13.0.88"
+
+
+def test_compiled_and_named(real_nvrtc):
+    build = load(real_nvrtc, functions=("scale<float>", "scale<double>"))
+    symbols = build.record.symbols
+    assert symbols == {"scale<float>": "_Z5scaleIfEvPT_", "scale<double>": "_Z5scaleIdEvPT_"}
+    code = build.info.library.read_bytes()
+    assert code.startswith(b"\x7fELF")
+    assert all(symbol.encode() in code for symbol in symbols.values())
+
+
+def test_code_for_later_gpus_is_ptx(real_nvrtc, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")
+    assert b".target sm_80" in load(real_nvrtc).info.library.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"),
+    [
+        ("__global__ void f() {\n\tint a = here;\n}", 2, 10, 'identifier "here" is undefined'),
+        ('#include "not_there.h"', 1, 23, 'cannot open source file "not_there.h"'),
+        ("template <int N> __global__ void g() {}", None, None, "the kernel's name: identifier"),
+        ('__global__ void f() { asm("trap2;"); }', None, None, "Not a name of any known instr"),
+    ],
+)
+def test_errors_of_nvrtc(real_nvrtc, text, line, column, message):
+    real_nvrtc.write("scale.cu", text + "\n")
+    with pytest.raises(jit.BuildError, match=re.escape(message)) as caught:
+        load(real_nvrtc, functions=("f",))
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+def test_an_unknown_flag_is_told(real_nvrtc):
+    with pytest.raises(jit.BuildError, match="unrecognized option -O3 found\n.*\n   = remove this"):
+        load(real_nvrtc, cuda_cflags=("-O3",))
+
+
+def test_threads_compile_at_the_same_time(real_nvrtc):
+    """A small kernel is done while another thread compiles a large one."""
+    lines = (f"__global__ void k{i}(float* x) {{ *x = powf(*x, {i}.5f); }}" for i in range(300))
+    path = find_nvrtc(None).path
+    large = threading.Thread(
+        target=nvrtc.compile, args=(path, "\n".join(lines), "large.cu", ["-arch=sm_90"])
+    )
+    nvrtc.compile(path, "__global__ void f() {}", "small.cu", ["-arch=sm_90"])
+    large.start()
+    time.sleep(0.1)
+    nvrtc.compile(path, "__global__ void f() {}", "small.cu", ["-arch=sm_90"])
+    assert large.is_alive()
+    large.join()
+
+
+def test_a_compilation_is_cancelled(real_nvrtc):
+    event = threading.Event()
+    event.set()
+    with cancel.cancelled_by(event), pytest.raises(cancel.Cancelled):
+        load(real_nvrtc)
+
+
+def test_a_kernel_without_any_tool(real_nvrtc, monkeypatch):
+    """As on a machine that has torch alone."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CXX", "c++")
+    assert not shutil.which("c++")
+    assert engine.build(spec(real_nvrtc)).compiler.startswith("NVRTC")
