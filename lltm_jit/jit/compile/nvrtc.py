@@ -82,7 +82,7 @@ class Command:
         words = ["nvrtc", *self._options, *(f"-name={f}" for f in self._request.spec.functions)]
         return {self._name: shlex.join([*words, "-c", self._source, "-o", self._name])}
 
-    def write(self, wanted: Collection[str], headers: Mapping[str, Any]) -> None:
+    def write(self, wanted: Collection[str], headers: Mapping[str, Any], jobs: int) -> None:
         """Nothing is to be written for what compiles in this process."""
 
     def run(self, jobs: int, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:

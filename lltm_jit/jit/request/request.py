@@ -91,8 +91,9 @@ class Request:
             self.base = str(self.work)
 
     def _nvrtc(self) -> Nvrtc | None:
-        """NVRTC, if that compiles this: what is for the GPU alone, where there is no nvcc."""
-        wanted = self.spec.nvrtc or not self.toolchain.cuda  # here variants could always want it
+        """NVRTC, if that compiles this: what is for the GPU alone, where nvcc cannot."""
+        by_nvcc = self.toolchain.cuda and self.toolchain.cxx
+        wanted = self.spec.nvrtc or not by_nvcc  # True here lets all variants be compiled by it
         return find_nvrtc(self.toolchain.cuda_home) if self.spec.device_code and wanted else None
 
     @cached_property

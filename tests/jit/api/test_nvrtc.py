@@ -15,6 +15,7 @@ from lltm_jit.jit.machine import gpus, nvrtc
 from lltm_jit.jit.machine.toolchain import Nvrtc, find_nvrtc
 from lltm_jit.jit.request import request as requests
 from lltm_jit.jit.request.flags import nvrtc_architecture
+from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.user import cancel
 
 SCALE = """#include "two.h"
@@ -171,7 +172,9 @@ def test_an_error_has_the_users_line(mine):
 
 def test_without_nvrtc(mine, monkeypatch):
     monkeypatch.setattr(requests, "find_nvrtc", lambda home: None)
-    with pytest.raises(jit.ToolchainError, match=r"NVRTC 13\.0 was not found; run .*nvidia-cuda-nvrtc==13"):
+    with pytest.raises(
+        jit.ToolchainError, match=r"NVRTC 13\.0 was not found; run .*nvidia-cuda-nvrtc==13"
+    ):
         load(mine)
     monkeypatch.setattr("torch.version.cuda", None)
     with pytest.raises(jit.ToolchainError, match="has no CUDA; install a torch with CUDA"):
@@ -205,8 +208,13 @@ def test_no_architecture_for_all_gpus_is_an_error(mine, monkeypatch):
         load(mine)
 
 
-def test_variants_without_nvcc(mine):
-    """What is for the GPU alone needs neither nvcc nor another compiler."""
+@pytest.mark.parametrize("missing", ["CUDA_HOME", "CXX"])
+def test_variants_without_nvcc_or_its_compiler(mine, monkeypatch, missing):
+    """What is for the GPU alone needs neither."""
+    monkeypatch.setenv("CUDA_HOME", str(mine.write_nvcc()))
+    monkeypatch.setenv("CXX", str(mine.write_compiler()))
+    assert Request(spec(mine, nvrtc=False)).nvrtc is None
+    monkeypatch.setenv(missing, "/nowhere")
     build = load(mine, nvrtc=False, ours=True, include_paths=(str(mine.sources),), variant="three")
     assert build.info.compiler == "NVRTC 13.0.88"
 
@@ -242,7 +250,9 @@ def test_errors_of_nvrtc(real_nvrtc, text, line, column, message):
 
 
 def test_an_unknown_flag_is_told(real_nvrtc):
-    with pytest.raises(jit.BuildError, match="unrecognized option -O3 found\n.*\n   = remove this"):
+    with pytest.raises(
+        jit.BuildError, match=r"unrecognized option -O3 found\n.*\n   = remove this"
+    ):
         load(real_nvrtc, cuda_cflags=("-O3",))
 
 

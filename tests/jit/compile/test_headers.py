@@ -12,7 +12,7 @@ import torch
 from engine_bench import ALL
 
 from lltm_jit import jit
-from lltm_jit.jit.compile import headers, narrow
+from lltm_jit.jit.compile import headers, launcher
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request.request import Request
 
@@ -147,7 +147,7 @@ def command() -> list[str]:
 
 @pytest.mark.parametrize(("said", "final"), FINAL.items())
 def test_what_the_full_headers_cannot_cure_is_not_tried_with_them(command, said, final):
-    assert narrow._is_final(said, command) is final
+    assert launcher._is_final(said, command) is final
 
 
 SOURCE = Path(__file__).parents[1] / "constructs.cpp"
