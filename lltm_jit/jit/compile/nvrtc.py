@@ -20,7 +20,7 @@ import torch
 from ..machine import gpus, nvrtc
 from ..machine.tools import nvrtc_cure
 from ..request import flags, texts
-from ..request.request import Request
+from ..request.request import IN_NAME, Request
 from ..request.spec import CONSTANTS
 from ..store import cache, files
 from ..user.errors import BuildError, ToolchainError
@@ -103,7 +103,7 @@ class Command:
         if not done.code:
             on_line(f"{FAILED}[code=1] {name}\n{command}")
         for line in done.log.splitlines():
-            on_line(re.sub(_NAMING, r"\1: the kernel's name: ", line))
+            on_line(re.sub(_NAMING, rf"\1: {IN_NAME}", line))
         if not done.code:
             return 1
         with cache.writing():

@@ -25,6 +25,7 @@ from ..user.errors import BuildError, SourceMissing
 from . import flags
 from .spec import SOURCE_SUFFIXES, Spec, find_sources
 
+IN_NAME = "the kernel's name: "  # before what is wrong with a name that NVRTC was asked for
 # A flag that names a folder for headers or libraries.
 _FOLDER = r"(?:-I|-L|-isystem|-iquote|-idirafter|--?library-path|--include-directory)"
 _NAME = r"[\w.+][\w.+-]*"  # one that starts with a dash would be a flag
