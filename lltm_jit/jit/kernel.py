@@ -22,7 +22,7 @@ from .loading import engine
 from .loading.build import Build
 from .loading.reload import show
 from .request.request import IN_NAME
-from .request.spec import CUDA_SUFFIXES, Pairs, Spec, absolute
+from .request.spec import CUDA_SUFFIXES, Spec, absolute
 from .request.texts import read
 from .user.errors import BuildError, LltmJitError, own_frames_hidden
 from .variants import ask_driver, check_constants, driver_words, load_device_code
@@ -98,14 +98,14 @@ def kernel(
             scale[(x.numel() + 255) // 256, 256](x, y, x.numel(), 2.0)
     """
     names = (name,) if isinstance(name, str) else tuple(name)
-    path = os.fspath(source)
-    given: dict[str, Any] = {"paths": absolute([path])}
-    stem = Path(path).stem if isinstance(source, os.PathLike) or _is_path(path) else ""
-    if not stem:
-        stem = re.sub(r"\W.*", "", names[0].partition("<")[0].rpartition("::")[2]) or "kernel"
-        given = of_text(f"{stem}.cu", "source", path)
-    made = spec_of(re.sub(r"[^\w.+-]", "_", stem), names, constants, include_paths, options)
-    kernels = kernels_of(made._replace(**given), verbose)
+    text, how = os.fspath(source), (names, constants, include_paths, options)
+    if isinstance(source, os.PathLike) or _is_path(text):
+        stem = re.sub(r"[^\w.+-]", "_", Path(text).stem)
+        made = spec_of(stem, *how)._replace(paths=absolute([text]))
+    else:
+        plain = re.match(r"\w+", names[0].partition("<")[0].rpartition("::")[2])
+        made = with_text(spec_of(plain[0] if plain else "kernel", *how), "source", text)
+    kernels = kernels_of(made, verbose)
     return kernels[0] if isinstance(name, str) else kernels
 
 
@@ -113,12 +113,10 @@ def _is_path(text: str) -> bool:
     return text.endswith((*CUDA_SUFFIXES, ".cuh")) and "\n" not in text
 
 
-def of_text(file: str, called: str, text: str) -> dict[str, Pairs]:
-    """The fields of a spec for a text that errors call so."""
-    return {
-        "texts": ((file, f'#line 1 "{called}"\n{text}\n'),),
-        "listings": ((called, text),),
-    }
+def with_text(spec: Spec, called: str, text: str) -> Spec:
+    """The spec with a text as its source, which errors call so."""
+    written = f'#line 1 "{called}"\n{text}\n'
+    return spec._replace(texts=((f"{spec.name}.cu", written),), listings=((called, text),))
 
 
 def spec_of(
@@ -260,7 +258,7 @@ class _Code:
 
     def __init__(self, name: str, build: Build) -> None:
         self.name, self._symbol = name, build.record.symbols[name]
-        self._image, self.handle = build.info.library.read_bytes(), ctypes.c_void_p()
+        self._image, self.handle = build.names["code"], ctypes.c_void_p()
         self.parameters = _declared(name, build)
         self.tensors: list[tuple[int, tuple[torch.dtype, ...]]] = []
         self.numbers: list[tuple[int, set[type]]] = []

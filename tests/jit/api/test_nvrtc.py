@@ -24,24 +24,11 @@ template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= two() * FA
 
 
 @pytest.fixture
-def mine(cuda, monkeypatch):
-    """A bench with a kernel, and with no compiler at all; NVRTC is a fake one."""
-    found = Nvrtc("/fake/libnvrtc.so.13", "13.0.88", (12, 1), ())
-    monkeypatch.setattr(requests, "find_nvrtc", lambda home: found)
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
-    monkeypatch.setenv("CXX", "/nowhere/c++")
-    cuda.compiled = []
-
-    def compile(path, text, name, options, functions=()):
-        cuda.compiled.append((text, options))
-        if "wrong" in text:
-            return nvrtc.Compiled(b"", {}, f'{name}(2): error: identifier "wrong" is undefined')
-        return nvrtc.Compiled(text.encode(), {name: f"_Z{name}" for name in functions}, "")
-
-    monkeypatch.setattr(nvrtc, "compile", compile)
-    cuda.write("two.h", "inline int two() { return 2; }\n")
-    cuda.write("scale.cu", SCALE)
-    return cuda
+def mine(by_nvrtc):
+    """A bench with a kernel, and no compiler but a fake NVRTC."""
+    by_nvrtc.write("two.h", "inline int two() { return 2; }\n")
+    by_nvrtc.write("scale.cu", SCALE)
+    return by_nvrtc
 
 
 @pytest.fixture
