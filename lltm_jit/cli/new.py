@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     if not (checkout / "pyproject.toml").exists():
         raise LltmJitError(
             f"{args.name} would be an operator of lltm_jit itself, but {checkout} is an "
-            "installed copy\n  -> add --standalone, --reduction, --kernel or --cell for a project of "
-            "its own"
+            "installed copy\n  -> add --standalone, --reduction, --kernel or --cell for a project "
+            "of its own"
         )
     texts, go = texts_of(checkout, args.name, KINDS[kind][0]), ""
     places = [*texts]
