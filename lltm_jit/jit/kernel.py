@@ -10,6 +10,7 @@ import operator
 import os
 import re
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -258,7 +259,8 @@ class _Code:
 
     def __init__(self, name: str, build: Build) -> None:
         self.name, self._symbol = name, build.record.symbols[name]
-        self._image, self.handle = build.names["code"], ctypes.c_void_p()
+        self._image, self._turn = build.names["code"], threading.Lock()
+        self.handle: ctypes.c_void_p | None = None
         self.parameters = _declared(name, build)
         self.tensors: list[tuple[int, tuple[torch.dtype, ...]]] = []
         self.numbers: list[tuple[int, set[type]]] = []
@@ -290,24 +292,25 @@ class _Code:
                 "CUDA graph is being captured; launch it, or call its load(), before the capture"
             )
         torch.cuda.set_device(device)  # in this thread
-        if not self.handle:
-            library, name = load_device_code(self._image), self._symbol.encode()
-            ask_driver("cuLibraryGetKernel", ctypes.byref(self.handle), library, name)
-            self.driver = ctypes.CDLL("libcuda.so.1")
-            self.call = self.driver.cuLaunchKernelEx
-            self._check_count()
-        function = ctypes.c_void_p()
-        ask_driver("cuKernelGetFunction", ctypes.byref(function), self.handle)
+        with self._turn:
+            if not self.handle:
+                library, name = load_device_code(self._image), self._symbol.encode()
+                handle, driver = ctypes.c_void_p(), ctypes.CDLL("libcuda.so.1")
+                ask_driver("cuLibraryGetKernel", ctypes.byref(handle), library, name)
+                self._check_count(driver, handle)
+                self.call, self.handle = driver.cuLaunchKernelEx, handle
+        ask_driver("cuKernelGetFunction", ctypes.byref(ctypes.c_void_p()), self.handle)
         self.loaded.add(device)
 
-    def _check_count(self) -> None:
+    def _check_count(self, driver: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
         """Compare the declaration with what was compiled, if the driver can tell: CUDA 12.4 on."""
-        if not hasattr(self.driver, "cuKernelGetParamInfo"):
+        if not hasattr(driver, "cuKernelGetParamInfo"):
             return
-        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        sizes, offset, size = list[int](), ctypes.c_size_t(), ctypes.c_size_t()
         where = ctypes.byref(offset), ctypes.byref(size)
-        while self.driver.cuKernelGetParamInfo(self.handle, len(self.sizes), *where) == 0:
-            self.sizes.append(size.value)
+        while driver.cuKernelGetParamInfo(handle, len(sizes), *where) == 0:
+            sizes.append(size.value)
+        self.sizes = sizes
         if len(self.sizes) != len(self.parameters):
             raise BuildError(
                 f"error: {self.name} has {len(self.sizes)} parameters, but its declaration was "

@@ -17,6 +17,7 @@ from lltm_jit.jit.request import request as requests
 from lltm_jit.jit.request.flags import nvrtc_architecture
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.user import cancel
+from lltm_jit.jit.user.errors import BuildTimeout
 
 SCALE = """#include "two.h"
 template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= two() * FACTOR; }
@@ -243,13 +244,15 @@ def test_an_unknown_flag_is_told(real_nvrtc):
         load(real_nvrtc, cuda_cflags=("-O3",))
 
 
+LARGE = "\n".join(
+    f"__global__ void k{i}(float* x) {{ *x = powf(*x, {i}.5f); }}" for i in range(300)
+)
+
+
 def test_threads_compile_at_the_same_time(real_nvrtc):
     """A small kernel is done while another thread compiles a large one."""
-    lines = (f"__global__ void k{i}(float* x) {{ *x = powf(*x, {i}.5f); }}" for i in range(300))
     path = find_nvrtc(None).path
-    large = threading.Thread(
-        target=nvrtc.compile, args=(path, "\n".join(lines), "large.cu", ["-arch=sm_90"])
-    )
+    large = threading.Thread(target=nvrtc.compile, args=(path, LARGE, "large.cu", ["-arch=sm_90"]))
     nvrtc.compile(path, "__global__ void f() {}", "small.cu", ["-arch=sm_90"])
     large.start()
     time.sleep(0.1)
@@ -258,11 +261,18 @@ def test_threads_compile_at_the_same_time(real_nvrtc):
     large.join()
 
 
-def test_a_compilation_is_cancelled(real_nvrtc):
-    event = threading.Event()
-    event.set()
+def test_a_compilation_ends_when_it_is_cancelled_or_takes_too_long(real_nvrtc):
+    path, event = find_nvrtc(None).path, threading.Event()
+    threading.Timer(0.1, event.set).start()
+    began = time.monotonic()
     with cancel.cancelled_by(event), pytest.raises(cancel.Cancelled):
-        load(real_nvrtc)
+        nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
+    cancelled = time.monotonic() - began
+    with cancel.ended_after(0.1), pytest.raises(BuildTimeout, match=r"after 0\.1 s"):
+        nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
+    began = time.monotonic()
+    nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
+    assert cancelled < (time.monotonic() - began) / 2
 
 
 def test_a_kernel_without_any_tool(real_nvrtc, monkeypatch):
