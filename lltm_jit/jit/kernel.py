@@ -12,7 +12,6 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -324,8 +323,6 @@ class _Code:
 
     def slot(self) -> _Slot:
         """Memory that no other launch uses; it may be put into ``free`` afterwards."""
-        with suppress(IndexError):
-            return self.free.pop()
         buffer = ctypes.create_string_buffer(self._size)
         start = ctypes.addressof(buffer)
         pointers = (ctypes.c_void_p * len(self._offsets))(*(start + at for at in self._offsets))
@@ -501,20 +498,24 @@ class Launch:
             code.set_attribute(_SHARED_BYTES, self._shared, device)
         if self._cluster > _USUAL_CLUSTER:
             code.set_attribute(_ANY_CLUSTER, 1, device)
-        slot, held = code.slot(), [values[place] for place in code.others]
-        for place, bytes in zip(code.others, held, strict=True):
-            slot.pointers[place] = ctypes.addressof(bytes)
-            values[place] = 0
-        stream = _stream_of(device) if _stream_of else 0
-        how = (*grid, *self._block, self._shared, stream, *self._more)
         try:
-            code.pack(slot.buffer, 0, *how, *values)
+            slot = code.free.pop()
+        except IndexError:
+            slot = code.slot()
+        buffer, config, pointers = slot
+        if code.others:
+            held = [(place, values[place]) for place in code.others]
+            for place, told in held:
+                pointers[place], values[place] = ctypes.addressof(told), 0
+        stream = _stream_of(device) if _stream_of else 0
+        try:
+            code.pack(buffer, 0, *grid, *self._block, self._shared, stream, *self._more, *values)
         except (struct.error, OverflowError) as error:
             raise code.why_not_packed(values) from error
-        status = code.call(slot.config, code.handle, slot.pointers, None)
+        status = code.call(config, code.handle, pointers, None)
         if status == _NO_CONTEXT:
             torch.cuda.set_device(device)
-            status = code.call(slot.config, code.handle, slot.pointers, None)
+            status = code.call(config, code.handle, pointers, None)
         code.free.append(slot)
         if status:
             raise LltmJitError(

@@ -13,6 +13,7 @@ import torch
 
 import lltm_jit
 from lltm_jit import jit
+from lltm_jit.cli import main
 from lltm_jit.jit import kernel as kernels
 from lltm_jit.jit import variants
 
@@ -334,3 +335,18 @@ def test_a_kernel_in_a_header(gpu, by_nvrtc):
     path = by_nvrtc.write("all.cu", '#include "scale.cuh"\n')
     lltm_jit.kernel(path, "scale<float>")[1, 1](on_gpu(), on_gpu(), 1, 1)
     assert len(gpu.launched) == 1
+
+
+def test_the_commands_know_it(gpu, by_nvrtc, capsys):
+    def told(*words, code=0):
+        assert main([*words]) == code
+        return "".join(capsys.readouterr())
+
+    path = by_nvrtc.write("scale.cu", SCALE)
+    lltm_jit.kernel(path, "scale<float>")
+    assert re.search(r"scale +\d.* first build", told("cache", "list"))
+    path.write_text(SCALE + "// edited\n")
+    assert "lltm_jit.kernel would" in told("cache", "why", "scale")
+    assert "-name=scale<float>" in told("log", "scale")
+    assert "/scale.cuda.o\n" in told("build", "scale")
+    assert "scale is a kernel, which NVRTC compiles without" in told("flags", "scale", code=1)
