@@ -9,6 +9,7 @@ import ctypes
 import operator
 import os
 import re
+import shlex
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +136,7 @@ def spec_of(
     check_constants(name, values.items())
     return Spec(
         name,
-        cuda_cflags=tuple(options),
+        cuda_cflags=tuple(map(shlex.quote, options)),
         include_paths=absolute(include_paths),
         python_module=False,
         narrow=False,

@@ -30,8 +30,8 @@ from .objects import NINJA_LOG, SYMBOLS
 _DIRECTIVE = r"(?m)^[ \t]*(?:#|%:)[ \t]*(?:include|include_next|import)\b[ \t]*(.*?)[ \t]*$"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
 _NAMING = r"^__nv_name_map\(\d+\): (error): "  # where NVRTC places an error in a kernel's name
-# Options by which NVRTC reads a file that no include names, or writes one.
-_FILES = r"-?-(?:pre-include|include$|options-file|optf|.*pch)"
+# Options by which NVRTC reads a file that no include names, or in another folder, or writes one.
+_FILES = r"-I|-?-(?:include-path|pre-include|include$|options-file|optf|.*pch)"
 
 
 def check(request: Request) -> None:
@@ -70,11 +70,11 @@ class Command:
             *flags.words(request.cuda_cflags),
             *(f"-I{folder}" for folder in folders),
         ]
-        for option in self._options:
+        for option in flags.words(request.cuda_cflags):
             if re.match(_FILES, option):
                 raise BuildError(
                     f"{request.spec.name}: NVRTC does not report the files of {option}, whose "
-                    "edits would go unnoticed; include headers in the source"
+                    "edits would go unnoticed; include headers in the source and use include_paths"
                 )
 
     def commands(self) -> dict[str, str]:
