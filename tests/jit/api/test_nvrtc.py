@@ -13,6 +13,7 @@ import time
 import pytest
 
 from lltm_jit import jit
+from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.machine import gpus, nvrtc, toolchain
 from lltm_jit.jit.machine.toolchain import Nvrtc, find_nvrtc
@@ -91,6 +92,16 @@ def test_what_makes_another_build(mine, monkeypatch):
     for other in others:
         load(mine, **other)
     assert len(mine.compiled) == number + len(others)
+
+
+def test_a_cache_is_pruned_after_the_first_of_many_small_builds(mine, monkeypatch):
+    pruned = []
+    monkeypatch.setattr(builder.retention, "prune", lambda: pruned.append(1))
+    monkeypatch.setattr(builder, "_pruned", -1e9)
+    for number in range(3):
+        mine.write("scale.cu", SCALE + f"// {number}\n")
+        load(mine)
+    assert pruned == [1]
 
 
 def test_a_return_to_an_earlier_text_compiles_nothing(mine):
