@@ -82,7 +82,9 @@ def import_library(request: Request, record: Record) -> ModuleType:
             module = module_from_spec(import_spec)
             module.__name__ = spec.name
             import_spec.loader.exec_module(module)
-        elif not (spec.standalone or spec.device_code):
+        elif spec.device_code:  # its file may be gone when it is launched
+            vars(module)["code"] = record.file.read_bytes()
+        elif not spec.standalone:
             torch.ops.load_library(path)
     except (ImportError, OSError) as error:
         from ..compile import diagnostics
