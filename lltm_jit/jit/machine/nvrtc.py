@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ..user import cancel
 from ..user.errors import BuildTimeout
+from ..user.errors import BuildTimeout
 
 
 class Compiled(NamedTuple):
