@@ -308,7 +308,7 @@ class _Code:
             return
         sizes, offset, size = list[int](), ctypes.c_size_t(), ctypes.c_size_t()
         where = ctypes.byref(offset), ctypes.byref(size)
-        while driver.cuKernelGetParamInfo(handle, len(sizes), *where) == 0:
+        while driver.cuKernelGetParamInfo(handle, ctypes.c_size_t(len(sizes)), *where) == 0:
             sizes.append(size.value)
         self.sizes = sizes
         if len(self.sizes) != len(self.parameters):
