@@ -90,7 +90,7 @@ class Command:
         request, began = self._request, time.time()
         work, name, command = request.work, self._name, self.commands()[self._name]
         try:
-            text = Path(self._source).read_text("utf-8", "replace")
+            text = Path(self._source).read_text("utf-8", "surrogateescape")
         except OSError as error:
             raise BuildError(f"error: cannot read {self._source}: {error.strerror}") from error
         if request.spec.constants:  # in front of the source, as if it included them

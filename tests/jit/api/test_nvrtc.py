@@ -206,6 +206,14 @@ def test_one_architecture_is_chosen(mine, monkeypatch, asked, there, chosen):
     assert nvrtc_architecture(Nvrtc("", "13.0.88", (12, 1), ())) == chosen
 
 
+def test_a_process_that_uses_cuda_asks_torch_for_its_gpus(mine, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda place: [(8, 0), (8, 6)][place])
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
+    assert nvrtc_architecture(Nvrtc("", "13.0.88", (12, 1), ())) == ("8.0",)
+
+
 def test_no_architecture_for_all_gpus_is_an_error(mine, monkeypatch):
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(8, 0)])
     with pytest.raises(jit.ToolchainError, match=r"and none of 9\.0a runs on all GPUs of this"):
