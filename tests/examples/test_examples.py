@@ -82,6 +82,23 @@ def check_outputs(notebook, expected):
 
 
 @pytest.mark.slow
+def test_the_judge_outlives_what_it_judges(run):
+    """A program that is right, and one with each fault."""
+    done = run(EXAMPLES / "judge_kernels.py", "--programs", "5", "--limits", "60", "4")
+    assert done.returncode == 0, done.stderr
+    expected = (
+        r"lltm_jit: 5 programs in \d+ s, \d+ at a time\n"
+        r"  program 0: (cpp|cuda)_sources\[0\]: \d+: .*scael.*\n"
+        r"  program 1: \w+\.\w+: .*the build was ended after 60 s.*\n"
+        r"  program 2: the run took longer than 4 s\n"
+        r"  program 3: (ended by SIGSEGV|CUDA error: .*)\n"
+        r"1 are right; \d+\.\d builds a minute, without those stopped\n"
+    )
+    assert re.fullmatch(expected, done.stdout.lstrip())
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
 @notebooks
 def test_notebook_runs(path):
     import nbformat
