@@ -37,6 +37,8 @@ def check(request: Request) -> None:
         raise ToolchainError("; ".join(why_no_cxx(find_cxx())))
     if request.with_cuda and not tools.cuda:
         raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
+    if wrong := gpus.why_wrong(request.architectures):
+        raise ToolchainError(wrong)
     if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
         raise ToolchainError(too_old)
     find_ninja()
