@@ -201,12 +201,8 @@ class _Build:
             file = sources[late] if late else ""
             told = f"{error}, while compiling {source_name(file, late)}" if late else str(error)
             end = f"Error building extension '{request.spec.name}'; full log: {self._log}"
-            raise BuildTimeout(
-                f"{told}\n   = {end}",
-                file=file or None,
-                message=told.removeprefix("error: "),
-                log=str(self._log),
-            ) from None
+            text = f"{told}\n   = {end}"
+            raise BuildTimeout(text, file=file or None, log=str(self._log)) from None
         finally:
             reporter.close()
         if status != 0 or not (request.work / request.product).exists():
