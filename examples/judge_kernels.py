@@ -98,7 +98,7 @@ def judge(number: int, text: str, side: str, folder: str, limit: float, told: Co
 def verdict(
     number: int, text: str, side: str, folder: str, limits: tuple[float, float]
 ) -> tuple[str, float]:
-    """What is wrong with a program, whatever it does, and the seconds until it was built or not."""
+    """What is wrong with a program, whatever it does, and the seconds of its build."""
     context = multiprocessing.get_context("forkserver")
     ours, its = context.Pipe()
     process = context.Process(target=judge, args=(number, text, side, folder, limits[0], its))
@@ -133,8 +133,8 @@ def report(side: str, programs: list[str], limits: tuple[float, float]) -> None:
     for number, failure in enumerate(failures):
         if failure:
             print(f"  program {number}: {failure}")
-    ended = [each for each in seconds if each < limits[0]]
-    rate = 60 * workers * len(ended) / sum(ended)
+    ended = [each for each in seconds if 0 < each < limits[0]]
+    rate = 60 * workers * len(ended) / sum(ended) if ended else 0
     print(f"{failures.count('')} are right; {rate:.1f} builds a minute, without those stopped")
 
 
@@ -144,18 +144,11 @@ def main() -> None:
     )
     parser.add_argument("--programs", type=int, default=50)
     parser.add_argument("--torch", action="store_true", help="build by torch's load_inline, too")
-    parser.add_argument(
-        "--limits",
-        type=float,
-        nargs=2,
-        default=(120, 10),
-        metavar="S",
-        help="seconds for a build and for a run (default: 120 10)",
-    )
+    about = "seconds for a build and for a run (default: 120 10)"
+    parser.add_argument("--limits", type=float, nargs=2, default=(120, 10), help=about)
     args = parser.parse_args()
-    multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["torch.utils.cpp_extension", "lltm_jit"]
-    )
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.utils.cpp_extension", "lltm_jit"])
     programs = generate(args.programs, CUDA if detect().cuda else CPP)
     for side in ("lltm_jit", "torch") if args.torch else ("lltm_jit",):
         report(side, programs, tuple(args.limits))
