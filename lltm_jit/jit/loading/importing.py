@@ -23,7 +23,6 @@ from ..request.spec import Spec
 from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
 from ..store.files import Stamps
-from ..user import cancel
 from ..user.errors import BuildError
 
 if TYPE_CHECKING:
@@ -41,8 +40,11 @@ os.register_at_fork(after_in_child=_in_process.clear)
 def thread_lock(key: str) -> Iterator[None]:
     """Hold the lock that the threads of this process share for a key."""
     lock = _in_process.setdefault(key, threading.RLock())
-    while not lock.acquire(timeout=_TICK):
-        cancel.check("waiting for another thread")
+    if not lock.acquire(blocking=False):
+        from ..user import cancel  # which most imports do without
+
+        while not lock.acquire(timeout=_TICK):
+            cancel.check("waiting for another thread")
     try:
         yield
     finally:
@@ -82,7 +84,9 @@ def import_library(request: Request, record: Record) -> ModuleType:
             module = module_from_spec(import_spec)
             module.__name__ = spec.name
             import_spec.loader.exec_module(module)
-        elif not (spec.standalone or spec.device_code):
+        elif spec.device_code:  # its file may be gone when it is launched
+            vars(module)["code"] = record.file.read_bytes()
+        elif not spec.standalone:
             torch.ops.load_library(path)
     except (ImportError, OSError) as error:
         from ..compile import diagnostics
