@@ -45,6 +45,8 @@ def check(request: Request) -> None:
         if request.with_cuda and not tools.cuda:
             raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
         find_ninja()
+    if wrong := gpus.why_wrong(request.architectures):
+        raise ToolchainError(wrong)
     if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
         raise ToolchainError(too_old)
     retention.limit()  # read after the work, which ends with pruning
@@ -211,12 +213,8 @@ class _Build:
             file = sources[late] if late else ""
             told = f"{error}, while compiling {source_name(file, late)}" if late else str(error)
             end = f"Error building extension '{request.spec.name}'; full log: {self._log}"
-            raise BuildTimeout(
-                f"{told}\n   = {end}",
-                file=file or None,
-                message=told.removeprefix("error: "),
-                log=str(self._log),
-            ) from None
+            text = f"{told}\n   = {end}"
+            raise BuildTimeout(text, file=file or None, log=str(self._log)) from None
         finally:
             reporter.close()
         if status != 0 or not (request.work / request.product).exists():

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .operators import Library
 
 _TICK = 0.1  # seconds between looks at whether a waiting thread is still wanted
+_LOADS_IN = "_LLTM_JIT_LOADS_IN"  # as in lltm_jit_registrations.h
 _in_process: dict[str, threading.RLock] = {}
 
 # A thread that held a lock does not exist in a forked child, and would never release it.
@@ -75,6 +76,7 @@ def import_library(request: Request, record: Record) -> ModuleType:
     module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path
     try:
+        _initialize(spec, path)
         if spec.python_module:
             import_spec = spec_from_file_location(module.__name__, path)
             assert import_spec is not None
@@ -98,9 +100,27 @@ def import_library(request: Request, record: Record) -> ModuleType:
     return module
 
 
+def _initialize(spec: Spec, path: str) -> None:
+    """Let a library register its blocks with torch, and keep the error where it cannot.
+
+    Where nobody says that he will ask for it, a block ends the process.
+    """
+    if _may_have_blocks(spec):
+        with thread_lock(_LOADS_IN):
+            os.environ[_LOADS_IN] = str(os.getpid())  # not that of a process that starts meanwhile
+            try:
+                ctypes.CDLL(path)
+            finally:
+                del os.environ[_LOADS_IN]
+
+
+def _may_have_blocks(spec: Spec) -> bool:
+    return not (spec.ours or spec.standalone or spec.device_code)
+
+
 def operators_of(spec: Spec, library: Path) -> Library | None:
     """What a library that is loaded has registered with torch, if it has blocks for that."""
-    if spec.ours or spec.standalone or spec.device_code:
+    if not _may_have_blocks(spec):
         return None
     loaded = ctypes.CDLL(str(library))  # once more the same library
     if not hasattr(loaded, "lltm_jit_register"):

@@ -69,6 +69,15 @@ def architectures(
     return tuple(dict.fromkeys(found)) or _ARCHITECTURES_WITHOUT_GPU
 
 
+def why_wrong(architectures: Iterable[str]) -> str:
+    """Which of the architectures is none; empty if all can be. Which there are, nvcc knows."""
+    wrong = next((name for name in architectures if not re.fullmatch(_ARCHITECTURE, name)), "")
+    return wrong and (
+        "expected TORCH_CUDA_ARCH_LIST to have architectures, such as '8.0;9.0a' or '9.0+PTX', but "
+        f"got {wrong!r} in {settings.text('TORCH_CUDA_ARCH_LIST')!r}"
+    )
+
+
 def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]) -> str:
     """Which of the architectures the CUDA sources are not written for; empty if all will do."""
     told = filter(None, (re.fullmatch(_ARCHITECTURE, name) for name in architectures))

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from golden import record
 
+from lltm_jit.jit import BuildError
 from lltm_jit.jit.compile import diagnostics
 from lltm_jit.jit.request.spec import Spec
 
@@ -32,8 +33,12 @@ def asked(name: str, *sources: str, **fields) -> SimpleNamespace:
 
 def message(log: str, status: int = 1) -> str:
     """The message for a log, as if its sources were those of an extension."""
+    return f"{explained(log, status)}\n"
+
+
+def explained(log: str, status: int = 1) -> BuildError:
     request = asked("case", *record.SOURCES)
-    return f"{diagnostics.explain(log, request, Path('build.log'), status, jobs=8)}\n"
+    return diagnostics.explain(log, request, Path("build.log"), status, jobs=8)
 
 
 def expected() -> dict[str, str]:
@@ -50,6 +55,46 @@ def test_colours_change_nothing(case, tmp_path, monkeypatch):
     log = LOGS[case].read_text("utf-8")
     coloured = "".join(f"\x1b[01m\x1b[K{line}\x1b[m\x1b[K\n" for line in log.splitlines())
     assert message(coloured) == message(log)
+
+
+# By NVRTC, which names a text of its own so.
+_NVRTC = """default_program(3): error: identifier "y" is undefined
+    out[i] = y;
+             ^
+
+1 error detected in the compilation of "default_program".
+"""
+PARTS = {
+    "gcc/undeclared": ("undeclared.cpp", 2, 16, "‘hidden_sise’ was not declared in this scope"),
+    "clang/undeclared": ("undeclared.cpp", 2, 16, "use of undeclared identifier 'hidden_sise'"),
+    "nvcc/undeclared": ("undeclared.cu", 2, 17, 'identifier "hidden_sise" is undefined'),
+    "ptxas/shared": ("shared.cu", None, None, "Entry function 'k(float*)' uses too much"),
+    "ld/undefined": (None, None, None, "undefined reference to `elsewhere()'"),
+    "stopped/nvcc_killed": ("slow.cu", None, None, "the compiler was ended by SIGKILL"),
+    "nvrtc": ("default_program", 3, None, 'identifier "y" is undefined'),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_the_parts_of_an_error_by_each_tool(case, tmp_path, monkeypatch):
+    record.write_sources(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    log = _NVRTC if case == "nvrtc" else LOGS[case].read_text("utf-8")
+    error = explained(log)
+    *place, message = PARTS[case]
+    assert [error.file, error.line, error.column] == place
+    assert error.message.startswith(message)
+
+
+@pytest.mark.parametrize("case", sorted(LOGS))
+def test_the_parts_of_an_error_are_those_of_its_text(case, tmp_path, monkeypatch):
+    record.write_sources(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    error = explained(LOGS[case].read_text("utf-8"))
+    place = ":".join(str(part) for part in (error.file, error.line, error.column) if part)
+    told = f"error: {error.message}\n" + (f"  --> {place}\n" if place else "   = ")
+    assert str(error).startswith(told)
+    assert error.log == "build.log"
 
 
 @pytest.mark.parametrize("case", sorted(LOGS))

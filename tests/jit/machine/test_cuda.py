@@ -108,6 +108,20 @@ def test_architectures(cuda, toolkit, monkeypatch, listed, present, expected):
     assert jit.detect().architectures == expected
 
 
+@pytest.mark.parametrize("wrong", ["banana", "9.0x", "9", "sm_90", "9.0,8.0", "9.0+ptx", "hopper"])
+def test_what_is_no_architecture_is_refused_before_anything_is_compiled(
+    cuda, toolkit, monkeypatch, wrong
+):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", f"8.0;{wrong}")
+    with pytest.raises(jit.ToolchainError) as told:
+        builder.check(Request(cuda.spec()))
+    assert str(told.value) == (
+        "expected TORCH_CUDA_ARCH_LIST to have architectures, such as '8.0;9.0a' or '9.0+PTX', but "
+        f"got {wrong!r} in '8.0;{wrong}'"
+    )
+    builder.check(Request(cuda.spec()._replace(with_cuda=False)))
+
+
 @pytest.mark.parametrize(
     ("listed", "present", "asks"),
     [
