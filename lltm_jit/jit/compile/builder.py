@@ -9,7 +9,6 @@ import shutil
 import time
 from contextlib import suppress
 
-from ..machine import gpus
 from ..machine.toolchain import find_cxx
 from ..machine.tools import cuda_cure, find_ninja, why_no_cxx
 from ..request import texts
@@ -21,7 +20,7 @@ from ..store.files import Inputs
 from ..user import settings
 from ..user.errors import BuildError, CacheError, SourceEdited, ToolchainError
 from ..user.progress import Reporter, many, source_name
-from . import diagnostics, headers, jobs, narrow, ninja
+from . import headers, jobs, narrow, ninja
 from .headers import Headers
 from .objects import Made, Store, finished
 
@@ -37,8 +36,11 @@ def check(request: Request) -> None:
         raise ToolchainError("; ".join(why_no_cxx(find_cxx())))
     if request.with_cuda and not tools.cuda:
         raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
-    if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
-        raise ToolchainError(too_old)
+    if request.with_cuda:
+        from ..machine import gpus  # which builds for the CPU do without
+
+        if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
+            raise ToolchainError(too_old)
     find_ninja()
     retention.limit()  # read after the work, which ends with pruning
 
@@ -173,8 +175,12 @@ class _Build:
             reporter.close()
         if status != 0 or not (request.work / request.product).exists():
             self._fail(status)
-        for warning in diagnostics.warnings(self._log.read_text("utf-8"), request):
-            reporter.report(warning)
+        said = self._log.read_text("utf-8")
+        if "warning" in said:
+            from . import diagnostics  # which most builds do without
+
+            for warning in diagnostics.warnings(said, request):
+                reporter.report(warning)
 
     def _keep(self, store: Store, made: dict[str, Made]) -> None:
         """Put what was compiled into the store.
@@ -226,6 +232,8 @@ class _Build:
 
     def _fail(self, status: int) -> None:
         """Raise the first error."""
+        from . import diagnostics
+
         said = texts.read(self._log)  # empty if somebody removed the cache
         raise diagnostics.explain(said, self._request, self._log, status, self._jobs)
 

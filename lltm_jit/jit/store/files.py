@@ -228,12 +228,6 @@ def place(base: str, label: str) -> str:
     return label if label[:1] == "/" else os.path.normpath(os.path.join(base, label))
 
 
-def label_of(base: str, path: str) -> str:
-    """The label of a path: relative if it is below the base."""
-    start = os.path.join(base, "")
-    return path[len(start) :] if path.startswith(start) and ".." not in path else path
-
-
 def text_digest(path: str) -> str:
     """The digest of a text, whose content is known to a process that has read it."""
     try:
