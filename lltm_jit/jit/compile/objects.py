@@ -195,7 +195,7 @@ class Store:
         """The digests of files that were read, by label. Notes which were edited meanwhile."""
         request, found = self._request, {}
         labels = {path: request.label(path) for path in paths if path not in self._given}
-        outside = self.stamps.digests(path for path, label in labels.items() if label[:1] == "/")
+        outside = self.stamps.digests([path for path, label in labels.items() if label[:1] == "/"])
         for path, label in labels.items():
             found[label] = outside[path] if path in outside else files.text_digest(path)
             if path in self._before:
