@@ -16,12 +16,6 @@ from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.store import files
 
 
-def test_compilers_are_asked_once(bench, monkeypatch):
-    first = jit.detect()
-    monkeypatch.setattr(tools, "output_of", lambda command: pytest.fail(f"ran {command}"))
-    assert jit.detect() == first
-
-
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"check": "",\n"more": 1}'])
 def test_damaged_memo_is_asked_anew(bench, text):
     found = jit.detect()
