@@ -141,6 +141,7 @@ def test_a_compiler_that_is_not_there(finding, monkeypatch):
         assert found["text"] == f"CXX is set to {given!r}, which is not found"
         assert (found["status"], "apt-get install g++" in found["cure"]) == ("problem", True)
     monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
     assert finding("C++ compiler")["text"] == "no C++ compiler was found"
 
 

@@ -3,8 +3,8 @@
 Most of the time that torch's large headers take goes to what a source does not name: 1,300
 operators, ``torch::nn``, and pybind11 where nothing is bound. A folder in front of torch's own has
 headers of the same names. They include what the text of a source names; their lines are those of
-the installed torch. Where this does not compile, the full headers do (see ``narrow.py``). Where it
-would compile and mean something else, a source gets the full headers at once.
+the installed torch. Where this does not compile, the full headers do (see ``launcher.py``). Where
+it would compile and mean something else, a source gets the full headers at once.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from .headers import Headers
 
 LINK_DEPENDENCIES = "link.d"
 TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
-_GUARD, _NARROW = (Path(__file__).with_name(name) for name in ("guard.py", "narrow.py"))
+_GUARD, _LAUNCHER = (Path(__file__).with_name(f"{name}.py") for name in ("guard", "launcher"))
 _TICK = 0.25  # seconds between signs of life while compilers are silent
 _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
 # What would make tools print something else, or write elsewhere, or run more jobs.
@@ -73,20 +73,26 @@ class BuildFile:
 
         return re.sub(r"\$(\w+)", expand, self._rules[_rule(name)])
 
-    def write(self, wanted: Collection[str], headers: Mapping[str, Headers]) -> None:
+    def write(self, wanted: Collection[str], headers: Mapping[str, Headers], jobs: int) -> None:
         """Write the file that ninja gets, which makes these objects and the product.
 
-        Those with narrow headers are compiled by ``narrow.py``.
+        Those with narrow headers are compiled by ``launcher.py``, and those of CUDA where each has
+        processors for both of its halves.
         """
         request = self._request
         sources = dict(zip(request.objects, request.sources, strict=True))
-        launcher = shlex.join([interpreter(), "-I", "-S", "-X", "utf8", str(_NARROW)])
+        launcher = shlex.join([interpreter(), "-I", "-S", "-X", "utf8", str(_LAUNCHER)])
+        halves = 2 * len(wanted) <= jobs and not request.spec.device_code
         text, lines = self.text, []
         for name in wanted:
             lines.append(f"build {name}: {_rule(name)} {_escaped(sources[name])}")
-            if name in headers and headers[name].digest:
-                text = re.sub(_RULE.format(_rule(name)) + r"(?!\$narrow)", r"\g<0>$narrow", text)
-                lines.append(f"  narrow = {_escaped(launcher)} {headers[name].folder} ")
+            folder = headers[name].folder if name in headers and headers[name].digest else ""
+            apart = halves and _rule(name) == "cuda_compile"
+            if folder or apart:
+                rule = _RULE.format(_rule(name)) + r"(?!\$launcher)"
+                text = re.sub(rule, r"\g<0>$launcher", text)
+                words = shlex.join([folder, "halves" if apart else ""])
+                lines.append(f"  launcher = {_escaped(f'{launcher} {words}')} ")
         if not request.spec.device_code:
             lines.append(f"build {request.product}: link {' '.join(request.objects)}")
         text = "\n".join([text.rstrip(), "", *lines, f"default {request.product}", ""])

@@ -81,6 +81,7 @@ def test_an_added_and_a_removed_source(bench):
     ],
 )
 def test_other_tools_build_anew(bench, monkeypatch, entry, value, words):
+    monkeypatch.delenv("LIBRARY_PATH", raising=False)
     bench.first()
     tools = jit.detect()
     monkeypatch.setattr(request, "detect", lambda: tools._replace(**{entry: value}))
