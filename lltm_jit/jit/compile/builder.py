@@ -20,7 +20,7 @@ from ..store.files import Inputs
 from ..user import settings
 from ..user.errors import BuildError, CacheError, SourceEdited, ToolchainError
 from ..user.progress import Reporter, many, source_name
-from . import headers, jobs, launcher, ninja
+from . import headers, jobs, ninja
 from .headers import Headers
 from .objects import Made, Store, finished
 
@@ -116,7 +116,7 @@ class _Build:
             cache.make_directory(work)
             cache.check_private(work)
             leftovers = [".ninja_log", ".ninja_deps", ninja.LINK_DEPENDENCIES, cache.LOG]
-            leftovers += [name + end for name in request.objects for end in (".d", launcher.FULL)]
+            leftovers += [f"{name}.d" for name in request.objects]
             for folder in work.glob("narrow-*"):
                 shutil.rmtree(folder)
             for name in (*request.objects, request.product, *leftovers):
@@ -189,7 +189,7 @@ class _Build:
             BuildError: a compiler did not report what it read.
         """
         for name, had in self._headers.items():
-            if error := launcher.told(str(self._request.work / name)):
+            if error := had.why_full(self._request.work, name):
                 told = f"{name} got torch's full headers, because of: {error}"
                 self._reporter.detail(told)
                 self._headers[name] = had._replace(digest="", given_up=True)

@@ -103,6 +103,10 @@ class Headers(NamedTuple):
         """Their folder, in that where the request is compiled."""
         return f"narrow-{self.digest}"
 
+    def why_full(self, work: Path, target: str) -> str:
+        """The error because of which an object was compiled without them; empty if none."""
+        return texts.read(work / self.folder / target)
+
     def write(self, work: Path) -> None:
         """Write them into the folder where the request is compiled."""
         parents = {str(parent) for name in self.files for parent in Path(name).parents}
