@@ -14,8 +14,10 @@ import time
 from pathlib import Path
 
 from lltm_jit.jit import LltmJitError, Spec
+from lltm_jit.jit.compile import headers
 from lltm_jit.jit.compile.objects import Store
 from lltm_jit.jit.loading.engine import build, build_all
+from lltm_jit.jit.request.request import previous
 from lltm_jit.jit.store import cache, lock
 from lltm_jit.jit.user.progress import Reporter, many
 
@@ -54,7 +56,9 @@ def _archive(extension: Spec, command: list[str]) -> int:
         commands = _extensions.build_file(request).commands()
         with lock.held(request.place, Reporter().say):
             cache.make_directory(request.work)
-            store = Store(request, commands, {}, time.time_ns())
+            last = previous(request)
+            chosen = headers.of(request, last.full if last else ())
+            store = Store(request, commands, chosen, time.time_ns())
             found = all(map(store.find, commands))
         if not found:
             build(extension, force=True)

@@ -84,7 +84,10 @@ class _Build:
     def make(self, anew: bool) -> Record:
         request, work = self._request, self._request.work
         self._prepare()
-        self._choose_headers()
+        self._headers = headers.of(request, self._given_up)
+        with cache.writing():
+            for chosen in self._headers.values():
+                chosen.write(work)
         # By the clock that files are stamped with, which may lag behind the other.
         since = min(time.time_ns(), self._log.stat().st_ctime_ns)
         build_file = ninja.BuildFile(request)
@@ -129,13 +132,6 @@ class _Build:
             self._log.write_text(self._log_head(), "utf-8", "backslashreplace")
             for path in (self._log, *(work / name for name in given)):
                 cache.set_mode(path)
-
-    def _choose_headers(self) -> None:
-        for name, source in zip(self._request.objects, self._request.sources, strict=True):
-            if chosen := headers.of(self._request, source, name in self._given_up):
-                self._headers[name] = chosen
-                with cache.writing():
-                    chosen.write(self._request.work)
 
     def _in_turn(self, made: dict[str, Made]) -> list[str]:
         """The objects to compile, those of most text first: none that takes long is left for the

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -117,11 +117,18 @@ class Headers(NamedTuple):
             cache.set_mode(path)
 
 
-def of(request: Request, source: str, given_up: bool) -> Headers | None:
-    """The headers for a source; None if it needs none but torch's own.
+def of(request: Request, given_up: Collection[str]) -> dict[str, Headers]:
+    """The headers of each object whose source gets others than torch's own.
 
-    ``given_up`` says that it did not compile with others when it was last built.
+    Those objects are ``given_up`` that did not compile with others when they were last built.
     """
+    sources = zip(request.objects, request.sources, strict=True)
+    found = ((name, of_source(request, source, name in given_up)) for name, source in sources)
+    return {name: headers for name, headers in found if headers}
+
+
+def of_source(request: Request, source: str, given_up: bool) -> Headers | None:
+    """The headers for a source; None if it needs none but torch's own."""
     if request.spec.ours:  # which includes what it needs
         return None
     closure = files.closure([request.path_of(source)], request.searched)
