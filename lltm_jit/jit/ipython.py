@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .loading.reload import Reload, reload_module
 from .request.spec import CELL, absolute
-from .store.texts import LITERALS, without_comments
+from .request.texts import LITERALS, without_comments
 from .torch_api import load_listings
 
 if TYPE_CHECKING:

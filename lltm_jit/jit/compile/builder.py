@@ -11,9 +11,10 @@ from contextlib import suppress
 
 from ..machine.toolchain import find_cxx
 from ..machine.tools import cuda_cure, find_ninja, why_no_cxx
+from ..request import texts
 from ..request.request import Request, in_short, previous, reasons
 from ..request.spec import CONSTANTS
-from ..store import cache, files, retention, texts
+from ..store import cache, files, retention
 from ..store.cache import Record
 from ..store.files import Inputs
 from ..user import settings

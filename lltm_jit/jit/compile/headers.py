@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import torch
 
+from ..request import texts
 from ..request.request import Request
-from ..store import cache, files, texts
+from ..store import cache, files
 
 _INCLUDE = os.path.join(os.path.dirname(torch.__file__), "include")
 _API = os.path.join(_INCLUDE, "torch", "csrc", "api", "include")

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import torch
 
-from ..request import flags
+from ..request import flags, texts
 from ..request.request import Request
-from ..store import cache, files, private, texts
+from ..store import cache, files, private
 from ..store.files import STALE, UNKNOWN, Inputs, digest_of
 from ..user.errors import BuildError
 from .headers import Headers

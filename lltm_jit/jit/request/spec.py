@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,12 +181,19 @@ def _of_directory(spec: Spec, can_build_cuda: bool) -> Found:
 
 def included_from(top: str, name: str, names: Collection[str]) -> set[str]:
     """Which of the files below a directory one of them includes."""
+    path = os.path.join(top, name)
     try:
-        content = files.text(os.path.join(top, name))
+        content = files.text(path)
     except OSError:  # which the compiler will tell
         return set()
     folder, found = name[: name.rfind("/") + 1], set()
     for included in content.includes:
+        if included in content.in_doubt and included.endswith(SOURCE_SUFFIXES):
+            from . import texts  # which most imports do without
+
+            text = texts.without_comments(texts.read(path))
+            if not re.search(rf'#[^\n]*[<"]{re.escape(included)}[>"]', text):
+                continue
         near = os.path.normpath(folder + included) if "./" in included else folder + included
         found.add(near if near in names else included)
     return found.intersection(names) - {name}

@@ -32,10 +32,14 @@ _INCLUDE = re.compile(r'#[ \t]*(?:include|import)[ \t]*["<]([^">\n]+)[">]')
 
 
 class Content(NamedTuple):
-    """What matters of a text: the digest of its bytes, and the names that it includes."""
+    """What matters of a text: the digest of its bytes, and the names that it includes.
+
+    Those ``in_doubt`` may stand in a comment.
+    """
 
     digest: str
     includes: tuple[str, ...]
+    in_doubt: tuple[str, ...]
     stamp: list[int]
 
 
@@ -58,30 +62,22 @@ def text(path: str) -> Content:
         read = b"".join(iter(partial(os.read, file, stamp[1] + 1), b""))
     finally:
         os.close(file)
-    includes = () if b"\0" in read else _includes(os.fsdecode(read))  # a library has none
-    found = Content(hashlib.sha256(read).hexdigest(), includes, stamp)
+    includes = ((), ()) if b"\0" in read else _includes(os.fsdecode(read))  # a library has none
+    found = Content(hashlib.sha256(read).hexdigest(), *includes, stamp)
     if settled:
         _known[path] = found
     return found
 
 
-def _includes(text: str) -> tuple[str, ...]:
-    found = _directives(text)
-    opened = {at: text.rfind("/*", 0, at) for at in found}
-    if any(start >= 0 and text.find("*/", start, at) < 0 for at, start in opened.items()):
-        from .texts import without_comments  # which most imports do without
-
-        found = _directives(without_comments(text))
-    return tuple(found.values())
-
-
-def _directives(text: str) -> dict[int, str]:
-    """The names that a text includes, also in comments, and where."""
-    return {
+def _includes(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    found = {
         match.start(): match[1]
         for match in _INCLUDE.finditer(text)
         if not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
     }
+    opened = {at: text.rfind("/*", 0, at) for at in found}
+    in_doubt = (at for at in found if opened[at] >= 0 and text.find("*/", opened[at], at) < 0)
+    return tuple(found.values()), tuple(found[at] for at in in_doubt)
 
 
 def digest(path: str | Path) -> str:

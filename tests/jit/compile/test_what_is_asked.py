@@ -6,7 +6,7 @@ import pytest
 from engine_bench import tiers
 from real_files import INCBIN, ONE, PLAIN, SOURCE, Way, assert_seen, define, value
 
-from lltm_jit.jit.store import texts
+from lltm_jit.jit.request import texts
 
 ASKS = """
 #if __has_include("value.h")
