@@ -51,8 +51,8 @@ def why_not(request: Request, record: Record) -> str:
 def _misfits(request: Request, record: Record) -> Iterator[str]:
     made, here, tools = record.content, request.content, request.toolchain
     for name in ("schema", "name", "product"):
-        if made[name] != here[name]:
-            yield f"{name} was {made[name]} and is {here[name]}"
+        if made.get(name) != here[name]:
+            yield f"{name} was {made.get(name)} and is {here[name]}"
     kinds = ["cflags", "ldflags", *(["cuda_cflags"] if made["with_cuda"] else [])]
     before = _portable(made, record.spec, kinds)
     now = _portable(here, request.spec._asdict(), kinds)
