@@ -194,14 +194,6 @@ template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
     assert not hasattr(module, "of_type")
 
 
-def test_undefined_symbol_is_told_at_import(root):
-    source = root / "missing.cpp"
-    source.write_text(STATICS.replace("++shared()", "elsewhere()").replace("VERSION", "1"))
-    (root / "common.h").write_text("int elsewhere();\n")
-    with pytest.raises(jit.BuildError, match="elsewhere"):
-        torch_api.load("statics", str(source))
-
-
 FORK = """
 import os
 import lltm_jit

@@ -236,9 +236,3 @@ def test_an_error_of_a_tool_names_the_file_that_it_was_given(name):
     lines = message(f"{compiling}{linking}/usr/bin/ld: cannot find -lnosuch\n").splitlines()
     assert lines[0] == "error: cannot find -lnosuch"
     assert not any("-->" in line for line in lines)
-
-
-def test_torchs_own_error_is_the_last_word():
-    log = "Traceback:\n  more\nValueError: Unknown CUDA arch (9.9z) or GPU not supported\n"
-    first = message(log).splitlines()[0]
-    assert first.endswith(": ValueError: Unknown CUDA arch (9.9z) or GPU not supported")

@@ -136,11 +136,6 @@ def test_architectures_that_kernels_are_not_written_for(
     )
 
 
-def test_every_family_says_what_its_kernels_are_written_for():
-    for family in native.families():
-        assert native.spec(family).least_architecture == (8, 0)
-
-
 @pytest.mark.parametrize("name", gpus.NAMED_ARCHITECTURES)
 def test_names_of_architectures_mean_what_they_mean_to_torch(monkeypatch, name):
     flags = []
