@@ -40,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
         output = args.output or Path(f"liblltm_jit_{extension.name}.a")
         output.write_bytes(b"")  # an error names it
         output.unlink()  # ar would add to what is there
-        count = _archive(extension, ["ar", "rcs", str(output.absolute())])
-        if not count:
+        if not (count := _archive(extension, ["ar", "rcs", str(output.absolute())])):
             return 1  # ar has said why
         print(f"{output}: {many(count, 'object')}")
     return 0
