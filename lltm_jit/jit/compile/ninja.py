@@ -286,7 +286,7 @@ def _end(guard: subprocess.Popen[bytes]) -> None:
         guard.kill()
         guard.wait()
     if guard.returncode:
-        from .guard import end_session
+        from .guard import end_session  # which most builds do without
 
         end_session(guard.pid)  # ninja and the compilers outlive a guard that was killed
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +55,10 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
     kinds = ["cflags", "ldflags", *(["cuda_cflags"] if made["with_cuda"] else [])]
     before = _portable(made, record.spec, kinds)
     now = _portable(here, request.spec._asdict(), kinds)
-    # A source may be there, and not be compiled here.
-    places = {label: files.place(request.base, label) for label in before["files"]}
-    there = {each: files.text_digest(path) for each, path in places.items() if isfile(path)}
-    yield from differences(before, {**now, "files": there | now["files"]})
+    # A source that is not compiled here must be there all the same.
+    there = {each: files.text_digest(files.place(request.base, each)) for each in before["files"]}
+    now["files"] = {each: there[each] for each in there if there[each]} | now["files"]
+    yield from differences(before, now)
     for label, then in record.inputs.files.items():
         # With a compiler, this is a machine of its own: others' headers may be another version.
         watched = label[:1] != "/" or not tools.cxx
