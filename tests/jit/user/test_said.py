@@ -66,6 +66,13 @@ def test_what_ninja_says_of_its_end_is_left_out(capsys):
     assert capsys.readouterr().err == "lltm_jit: words of a compiler\n"
 
 
+def test_a_warning_is_shown_with_its_line(real, capsys):
+    source = real.write("one.cpp", "int f() {}\n")
+    load(real.spec(paths=(str(source),), python_module=False))
+    said = capsys.readouterr().err
+    assert re.search(r"lltm_jit: warning: no return statement.*\n  --> .*one\.cpp:1:10\n", said)
+
+
 def test_a_failed_file_is_marked(bench, capsys):
     bench.write("one/one.cpp", "//! error x\n")
     with pytest.raises(BuildError):
