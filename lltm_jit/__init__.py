@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lltm_jit._decompositions import decompositions
     from lltm_jit._package import PackageInfo, build_info, reload, watch
     from lltm_jit._version import __version__ as __version__
+    from lltm_jit.jit.kernel import Kernel, kernel
     from lltm_jit.jit.loading.reload import Reload
     from lltm_jit.jit.torch_api import build, load, load_inline
     from lltm_jit.ops.rnn.convert import convert, revert
@@ -49,6 +50,7 @@ __all__ = [
     "BuildTimeout",
     "CacheError",
     "GRUCell",
+    "Kernel",
     "LLTMCell",
     "LSTMCell",
     "LltmJitError",
@@ -62,6 +64,7 @@ __all__ = [
     "decompositions",
     "functional",
     "include_path",
+    "kernel",
     "lltm_cell",
     "load",
     "load_inline",
@@ -79,6 +82,7 @@ if os.name != "nt":
 _LATER = {
     "lltm_jit._version": ("__version__",),
     "lltm_jit._package": ("PackageInfo", "build_info", "reload", "watch"),
+    "lltm_jit.jit.kernel": ("Kernel", "kernel"),
     "lltm_jit.jit.loading.reload": ("Reload",),
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
     "lltm_jit._decompositions": ("decompositions",),

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from types import ModuleType
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from lltm_jit import native
 from lltm_jit._version import __version__
@@ -17,11 +16,13 @@ from lltm_jit.jit.loading import engine
 from lltm_jit.jit.loading import reload as jit_reload
 from lltm_jit.jit.loading import watch as jit_watch
 from lltm_jit.jit.loading.build import in_columns
-from lltm_jit.jit.loading.reload import Reload
+from lltm_jit.jit.loading.reload import Reload, Shown
 from lltm_jit.jit.request.request import differences
 from lltm_jit.jit.request.spec import folders_below
 from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.errors import own_frames_hidden
+
+M = TypeVar("M", bound=Shown)
 
 
 class PackageInfo(NamedTuple):
@@ -71,21 +72,22 @@ def info_with(families: dict[str, BuildInfo]) -> PackageInfo:
 @overload
 def reload(module: None = None) -> Reload: ...
 @overload
-def reload(module: ModuleType) -> ModuleType: ...
+def reload(module: M) -> M: ...
 @own_frames_hidden
-def reload(module: ModuleType | None = None) -> Reload | ModuleType:
+def reload(module: M | None = None) -> Reload | M:
     """Compile what was edited, and use it from now on in this process.
 
     If no source changed, this returns at once.
 
     Args:
-        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`. By default this
-            package's own kernels are reloaded, for all callers: modules, ``torch.ops`` and compiled
-            graphs.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`, or a kernel
+            from :func:`lltm_jit.kernel`. By default this package's own kernels are reloaded, for
+            all callers: modules, ``torch.ops`` and compiled graphs.
 
     Returns:
         For a module, the same module, which now has the new functions, as after
         ``importlib.reload``. Functions and objects that you took from it before stay as they were.
+        For a kernel, the same one, which launches the new code.
         For this package, a :class:`Reload`: the builds, what changed, and the seconds it took.
 
     Raises:
@@ -116,7 +118,7 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
 
 @own_frames_hidden
 def watch(
-    module: ModuleType | None = None, then: Callable[[Reload], None] | None = None
+    module: Shown | None = None, then: Callable[[Reload], None] | None = None
 ) -> AbstractContextManager[None]:
     """Reload whenever a source is saved, for the duration of a ``with`` block.
 
@@ -124,8 +126,8 @@ def watch(
     build and starts another.
 
     Args:
-        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
-            package's own kernels.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`, or a kernel
+            from :func:`lltm_jit.kernel`; by default this package's own kernels.
         then: called in the watching thread after each reload that changed something.
 
     Raises:
@@ -146,17 +148,17 @@ def watch(
 @overload
 def build_info(module: None = None) -> PackageInfo: ...
 @overload
-def build_info(module: ModuleType) -> BuildInfo: ...
+def build_info(module: Shown) -> BuildInfo: ...
 @own_frames_hidden
-def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
+def build_info(module: Shown | None = None) -> PackageInfo | BuildInfo:
     """Describe a build: where it is, why it was made, how long it took, and its target.
 
     The result prints as a short table, also in a notebook.
 
     Args:
-        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
-            package. Then the result has the installed versions and all loaded families; the call
-            waits for the families that an import loads.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`, or a kernel
+            from :func:`lltm_jit.kernel`; by default this package. Then the result has the installed
+            versions and all loaded families; the call waits for the families that an import loads.
 
     Returns:
         A :class:`BuildInfo` for a module, a :class:`PackageInfo` for this package.

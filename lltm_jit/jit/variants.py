@@ -12,7 +12,7 @@ import ctypes
 import functools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -61,12 +61,7 @@ class Variant:
                 f"expected a source of {self.name} for the GPU alone, which ends in "
                 f"{' or '.join(CUDA_SUFFIXES)}, but got {self.source}"
             )
-        for name, value in self.constants:
-            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or "\n" in value:
-                raise BuildError(
-                    f"expected a macro and a value on one line as a constant of {self.name}, "
-                    f"but got {name!r} and {value!r}"
-                )
+        check_constants(self.name, self.constants)
 
     @property
     def words(self) -> str:
@@ -89,6 +84,20 @@ class Variant:
             note=self.note,
         )
         return spec._replace(listings=((CONSTANTS, spec.macros),))
+
+
+def check_constants(title: str, constants: Iterable[tuple[str, str]]) -> None:
+    """Refuse constants that are no macros.
+
+    Raises:
+        BuildError: one has another name than a macro, or a value of several lines.
+    """
+    for name, value in constants:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or "\n" in value:
+            raise BuildError(
+                f"expected a macro and a value on one line as a constant of {title}, "
+                f"but got {name!r} and {value!r}"
+            )
 
 
 def declare(variant: Variant) -> None:
@@ -180,7 +189,7 @@ def _address(build: Build, function: str) -> int:
     if build.spec.device_code:
         library, kernel = _device_library(path), ctypes.c_void_p()
         name = function.encode()
-        known = _ask_driver("cuLibraryGetKernel", ctypes.byref(kernel), library, name)
+        known = ask_driver("cuLibraryGetKernel", ctypes.byref(kernel), library, name)
         address = kernel.value if known else None
     else:
         symbol = getattr(ctypes.CDLL(path), function, None)  # once more the same library
@@ -194,15 +203,19 @@ def _address(build: Build, function: str) -> int:
 @functools.cache
 def _device_library(path: str) -> ctypes.c_void_p:
     """What the driver makes of a file of device code, for all GPUs, until the process ends."""
+    return load_device_code(Path(path).read_bytes())
+
+
+def load_device_code(code: bytes) -> ctypes.c_void_p:
+    """The driver's library of device code, which no GPU has loaded yet."""
     library = ctypes.c_void_p()
-    _ask_driver("cuInit", 0)
+    ask_driver("cuInit", 0)
     no_options = (None, None, 0, None, None, 0)
-    code = Path(path).read_bytes()
-    _ask_driver("cuLibraryLoadData", ctypes.byref(library), code, *no_options)
+    ask_driver("cuLibraryLoadData", ctypes.byref(library), code, *no_options)
     return library
 
 
-def _ask_driver(function: str, *arguments: object) -> bool:
+def ask_driver(function: str, *arguments: object) -> bool:
     """Call a function of the GPU's driver, and raise what that says if the call fails.
 
     Returns whether the driver has found what was asked for.
@@ -211,7 +224,12 @@ def _ask_driver(function: str, *arguments: object) -> bool:
     status = getattr(driver, function)(*arguments)
     if status in (0, _NOT_FOUND):
         return status == 0
-    words = ctypes.c_char_p()
-    driver.cuGetErrorString(status, ctypes.byref(words))
-    said = (words.value or b"an unknown error").decode()
+    said = driver_words(status)
     raise LltmJitError(f"{function}() of the GPU's driver failed with {status}: {said}")
+
+
+def driver_words(status: int) -> str:
+    """What the driver says of a status."""
+    words = ctypes.c_char_p()
+    ctypes.CDLL("libcuda.so.1").cuGetErrorString(status, ctypes.byref(words))
+    return (words.value or b"an unknown error").decode()

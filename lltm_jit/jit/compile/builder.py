@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..machine.toolchain import find_cxx
 from ..machine.tools import cuda_cure, find_ninja, why_no_cxx
@@ -24,6 +25,13 @@ from . import headers, jobs, ninja
 from .headers import Headers
 from .objects import Made, Store, finished
 
+if TYPE_CHECKING:
+    from . import nvrtc
+
+# Seconds between two prunings for what NVRTC compiles, which takes less time than one of these.
+_PRUNING = 60
+_pruned = -float(_PRUNING)  # when
+
 
 def check(request: Request) -> None:
     """Refuse a build that is known to fail, before anything is compiled. Writes nothing.
@@ -32,16 +40,21 @@ def check(request: Request) -> None:
         ToolchainError: a compiler or ninja is missing, or a setting is wrong.
     """
     spec, tools = request.spec, request.toolchain
-    if tools.cxx is None or not tools.cxx_version:
-        raise ToolchainError("; ".join(why_no_cxx(find_cxx())))
-    if request.with_cuda and not tools.cuda:
-        raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
-    if request.with_cuda:
+    if request.nvrtc or spec.nvrtc:
+        from . import nvrtc  # which other builds do without
+
+        nvrtc.check(request)
+    else:
+        if tools.cxx is None or not tools.cxx_version:
+            raise ToolchainError("; ".join(why_no_cxx(find_cxx())))
+        if request.with_cuda and not tools.cuda:
+            raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
+        find_ninja()
+    if request.architectures:
         from ..machine import gpus  # which builds for the CPU do without
 
         if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
             raise ToolchainError(too_old)
-    find_ninja()
     retention.limit()  # read after the work, which ends with pruning
 
 
@@ -54,6 +67,7 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
         ToolchainError: the compiler or ninja is missing.
         CacheError: the build cannot be written.
     """
+    global _pruned
     check(request)
     cache.make_builds_directory()
     last = None if anew else previous(request)
@@ -63,8 +77,10 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     try:
         record = _Build(request, reporter, why, count, last).make(anew)
     finally:
-        with suppress(CacheError, OSError):
-            retention.prune()
+        if not request.nvrtc or time.monotonic() - _pruned > _PRUNING:
+            _pruned = time.monotonic()
+            with suppress(CacheError, OSError):
+                retention.prune()
     took = f"{record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
     reporter.say(f"{request.spec.title} ready in {took}")
     return record
@@ -88,6 +104,15 @@ def _state(request: Request) -> str:
     return digest_of([request.content, read])
 
 
+def _tool(request: Request) -> ninja.BuildFile | nvrtc.Command:
+    """What compiles a request."""
+    if not request.nvrtc:
+        return ninja.BuildFile(request)
+    from . import nvrtc  # which other builds do without
+
+    return nvrtc.Command(request)
+
+
 class _Build:
     """One build of a request."""
 
@@ -103,21 +128,22 @@ class _Build:
     def make(self, anew: bool) -> Record:
         request, work = self._request, self._request.work
         self._prepare()
-        self._headers = headers.of(request, self._given_up)
+        if not request.nvrtc:  # there is no torch in what is for the GPU alone
+            self._headers = headers.of(request, self._given_up)
         with cache.writing():
             for chosen in self._headers.values():
                 chosen.write(work)
         # By the clock that files are stamped with, which may lag behind the other.
         since = min(time.time_ns(), self._log.stat().st_ctime_ns)
-        build_file = ninja.BuildFile(request)
-        store = Store(request, build_file.commands(), self._headers, since)
+        tool = _tool(request)
+        store = Store(request, tool.commands(), self._headers, since)
         reused = {} if anew else {name: store.find(name) for name in request.objects}
         made: dict[str, Made] = {name: each for name, each in reused.items() if each is not None}
         turn = self._in_turn(made)
-        build_file.write(turn, self._headers, self._jobs)
+        tool.write(turn, self._headers, self._jobs)
         self._tell_plan(made)
         try:
-            self._compile(turn)
+            self._compile(tool, turn)
         except BaseException:
             with suppress(BuildError, CacheError, OSError):  # only speed is lost
                 self._keep(store, made)
@@ -164,8 +190,8 @@ class _Build:
                 sizes[name] = sum(files.stamp_of(path)[1] for path in read)
         return sorted(sizes, key=sizes.__getitem__, reverse=True)
 
-    def _compile(self, turn: list[str]) -> None:
-        """Run ninja for these objects. Its output goes to the log.
+    def _compile(self, tool: ninja.BuildFile | nvrtc.Command, turn: list[str]) -> None:
+        """Compile these objects, and link. The output goes to the log.
 
         Raises:
             BuildError: a source does not compile or link.
@@ -173,8 +199,8 @@ class _Build:
         request, reporter = self._request, self._reporter
         sources = dict(zip(request.objects, request.sources, strict=True))
         first = " ".join(source_name(sources[name], name) for name in turn[: self._jobs])
-        steps = len(turn) + (not request.spec.device_code)
-        reporter.start(steps, request.spec.title, first)
+        link = not request.spec.device_code
+        reporter.start(len(turn) + link, request.spec.title, first)
         try:
             # By lines, for the processes that follow it.
             with cache.writing(), self._log.open("a", 1, "utf-8", "backslashreplace") as log:
@@ -184,7 +210,7 @@ class _Build:
                     reporter.line(line)
 
                 with jobs.compilers(self._jobs, max(1, len(turn))) as mine:
-                    status = ninja.run(request, find_ninja(), mine, on_line, reporter.tick)
+                    status = tool.run(mine, on_line, reporter.tick) if turn or link else 0
         except BuildTimeout as error:
             done = finished(request.work)
             late = next((name for name in turn if name not in done), None)
@@ -254,6 +280,7 @@ class _Build:
             steps={name: each.seconds for name, each in made.items()},
             toolchain=request.toolchain._asdict(),
             full=[name for name, each in self._headers.items() if each.given_up],
+            symbols=dict(pair for each in made.values() for pair in each.symbols.items()),
         )
 
     def _fail(self, status: int) -> None:
@@ -273,14 +300,17 @@ class _Build:
         given = settings.text("MAX_JOBS")
         by = "MAX_JOBS says" if given else "CPUs and memory allow; MAX_JOBS overrides"
         reporter.detail(f"{jobs.in_words(self._jobs)}, as {by}")
-        if request.with_cuda:
+        if request.with_cuda and not request.nvrtc:
             cuda = request.toolchain
             reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
         for name in made:
             reporter.detail(f"reusing {name}: its files are unchanged")
         for name, each in self._headers.items():
             reporter.detail(f"{name} gets {each.told}")
-        reporter.detail(f"torch wrote the build file {request.work / cache.BUILD_FILE}")
+        if request.nvrtc:
+            reporter.detail(f"compiled in this process by {request.nvrtc.path}")
+        else:
+            reporter.detail(f"torch wrote the build file {request.work / cache.BUILD_FILE}")
 
     def _log_head(self) -> str:
         """What a reader of the log alone needs to know."""
@@ -288,8 +318,8 @@ class _Build:
         facts = {
             "extension": request.spec.name,
             "torch": tools.torch_version,
-            "compiler": tools.cxx_version,
-            "nvcc": f"{tools.nvcc_version} at {tools.cuda_home}" if request.with_cuda else "",
+            "compiler": request.content["compiler"],
+            "nvcc": f"{tools.nvcc_version} at {tools.cuda_home}" if request.content["nvcc"] else "",
             "without CUDA": tools.cuda_missing,
             "architectures": ";".join(request.architectures),
             "jobs": str(self._jobs),
@@ -313,7 +343,8 @@ def _announcement(request: Request, count: int) -> str:
     target, tool = "CPU", tools.compiler
     if request.with_cuda:
         target = ", ".join(f"sm_{arch.replace('.', '')}" for arch in request.architectures)
-        tool = f"nvcc {tools.nvcc_version.rpartition('.')[0]}"
+        told = ("NVRTC", request.nvrtc.version) if request.nvrtc else ("nvcc", tools.nvcc_version)
+        tool = f"{told[0]} {told[1].rpartition('.')[0]}"
     note = f"; {request.note}" if request.note else ""
     work = f"{tool}, {many(len(request.sources), 'file')}, {jobs.in_words(count)}{note}"
     return f"{request.spec.title} for {target} ({work})"

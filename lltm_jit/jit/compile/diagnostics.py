@@ -33,7 +33,7 @@ _OF_TOOL = re.compile(
     r"(?!.*(?:ld returned \d+ exit|linker command failed|aborted due to errors))"
     r"(?:(?:.*?: )?(?=undefined reference to |multiple definition of )"
     r"|(?:\S*/)?(?:ld|ld\.\w+|collect2): (?!.* in function )"
-    r"|(?:nvcc|ptxas|nvlink|cicc|fatbinary)[^:]*?(?:error|fatal)\s*: "
+    r"|(?:nvcc|ptxas|nvlink|cicc|fatbinary)[^:]*?(?:error|fatal)\s*: |nvrtc: error: "
     r"|(?:\S*/)?[\w.+-]*(?:\+\+|gcc|cc|clang|cc1plus)(?:-[\d.]+)?: (?:fatal )?error: "
     r"|(?:cc1plus: )?(?=out of memory |virtual memory exhausted)"
     r"|\S+: Fatal error: |error: |ninja: (?:error|fatal): "
@@ -52,7 +52,7 @@ _WAYS = (
     r"(?: +required from|note: in expansion of macro|note: .*requested here$)",
     r".*instantiation of .* at line (?P<line>\d+) of (?P<file>.+)",
 )
-_CARET = r"[ |~]*\^[ |~^]*"  # below the line that a compiler quotes
+_CARET = r"[ \t|~]*\^[ |~^]*"  # below the line that a compiler quotes
 _WARNINGS, _REASONS = 5, 3  # shown of a build that succeeds, and of an error
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..machine.tools import SPEAK_PLAINLY
+from ..machine.tools import SPEAK_PLAINLY, find_ninja
 from ..request import flags
 from ..request.request import Request
 from ..store import cache
@@ -99,6 +99,10 @@ class BuildFile:
         with cache.writing():
             path = request.work / cache.BUILD_FILE
             path.write_text(text, "utf-8", "surrogateescape")
+
+    def run(self, jobs: int, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
+        """Run ninja with this many compilers: see below."""
+        return run(self._request, find_ninja(), jobs, on_line, on_tick)
 
 
 def _rule(name: str) -> str:

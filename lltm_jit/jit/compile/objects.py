@@ -6,6 +6,7 @@ then. If all of them are as they were, the entry's object is what the compiler w
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -26,6 +27,7 @@ from .headers import Headers
 from .ninja import LINK_DEPENDENCIES
 
 NINJA_LOG = ".ninja_log"
+SYMBOLS = ".symbols"  # behind an object's name: the names of its kernels in the code
 _ENTRIES = 8  # of one command that are looked at
 # Objects with these flags write beside themselves, or name the folder that they were compiled in.
 _PLACED = re.compile(r"--coverage|-fprofile|-ftest-coverage|-gsplit-dwarf|-save-temps")
@@ -51,6 +53,7 @@ class Made(NamedTuple):
     digest: str
     inputs: Inputs
     seconds: float
+    symbols: dict[str, str]  # of NVRTC: the names in it of the kernels that were asked for
 
 
 class Store:
@@ -103,7 +106,7 @@ class Store:
                 if files.digest(self._request.work / name) == told["digest"]:
                     for path in (entry, entry.with_suffix(".o")):
                         cache.mark_used(folder, path.name)
-                    return Made(told["digest"], inputs, told["seconds"])
+                    return Made(told["digest"], inputs, told["seconds"], told["symbols"])
                 (self._request.work / name).unlink()
         return None
 
@@ -126,7 +129,8 @@ class Store:
         given = [*request.cflags, *request.cuda_cflags]
         known = len(self.changed)
         inputs = self.inputs([*read, *flags.named_files(given)])
-        made = Made(files.digest(request.work / name), inputs, seconds)
+        symbols = json.loads(texts.read(f"{request.work / name}{SYMBOLS}") or "{}")
+        made = Made(files.digest(request.work / name), inputs, seconds, symbols)
         if not self.changed.isdisjoint(inputs.files) or len(self.changed) > known:
             return None
         if {STALE, UNKNOWN}.isdisjoint(inputs.files.values()):
@@ -140,8 +144,7 @@ class Store:
             cache.make_directory(folder)
             with files.replacing(entry.with_suffix(".o")) as partial:
                 cache.link_or_copy(self._request.work / name, partial)
-            told = {"digest": made.digest, "seconds": made.seconds}
-            files.write_json(entry, {**told, "inputs": made.inputs._asdict()})
+            files.write_json(entry, {**made._asdict(), "inputs": made.inputs._asdict()})
 
     def _folder(self, name: str) -> Path:
         return cache.builds_directory() / "objects" / self._command(name)[:2]

@@ -221,7 +221,7 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
 
     Without a compiler, that may be any build of this name that would do.
     """
-    with_compiler = request.toolchain.cxx is not None
+    with_compiler = request.spec.nvrtc or request.toolchain.cxx is not None
     start = request.key if with_compiler else request.key[: cache.NAME]
     for directory in cache.directories(start):
         try:

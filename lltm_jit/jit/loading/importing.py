@@ -23,7 +23,6 @@ from ..request.spec import Spec
 from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
 from ..store.files import Stamps
-from ..user import cancel
 from ..user.errors import BuildError
 
 if TYPE_CHECKING:
@@ -40,8 +39,11 @@ os.register_at_fork(after_in_child=_in_process.clear)
 def thread_lock(key: str) -> Iterator[None]:
     """Hold the lock that the threads of this process share for a key."""
     lock = _in_process.setdefault(key, threading.RLock())
-    while not lock.acquire(timeout=_TICK):
-        cancel.check("waiting for another thread")
+    if not lock.acquire(blocking=False):
+        from ..user import cancel  # which most imports do without
+
+        while not lock.acquire(timeout=_TICK):
+            cancel.check("waiting for another thread")
     try:
         yield
     finally:
@@ -54,10 +56,11 @@ def check_library(record: Record, stamps: Stamps) -> None:
     Raises:
         DamagedBuild: the library is missing or is not what was built, or others may write to it.
     """
-    if problem := private.why_not_private(record.file):
+    file = record.file
+    if problem := private.why_not_private(file):
         raise DamagedBuild(problem)
-    if stamps.digests([str(record.file)]) != {str(record.file): record.digest}:
-        is_there = "is not the file that was built" if record.file.exists() else "is missing"
+    if stamps.digests([str(file)]) != {str(file): record.digest}:
+        is_there = "is not the file that was built" if file.exists() else "is missing"
         raise DamagedBuild(f"{record.library} {is_there}")
 
 
@@ -80,7 +83,9 @@ def import_library(request: Request, record: Record) -> ModuleType:
             module = module_from_spec(import_spec)
             module.__name__ = spec.name
             import_spec.loader.exec_module(module)
-        elif not (spec.standalone or spec.device_code):
+        elif spec.device_code:  # its file may be gone when it is launched
+            vars(module)["code"] = record.file.read_bytes()
+        elif not spec.standalone:
             torch.ops.load_library(path)
     except (ImportError, OSError) as error:
         from ..compile import diagnostics

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ..request.request import differences
@@ -38,8 +38,16 @@ class Reload(NamedTuple):
         return self.builds[0]
 
 
+class Shows(Protocol):
+    """What shows a build and is no module: a kernel."""
+
+    def use(self, build: Build) -> None:
+        """Show this build from now on."""
+
+
+Shown: TypeAlias = "ModuleType | Shows"
 _TURN = "modules"  # of the threads that give them, or fill them anew
-_given: WeakKeyDictionary[ModuleType, Build] = WeakKeyDictionary()  # what each module shows
+_given: WeakKeyDictionary[Shown, Build] = WeakKeyDictionary()  # what each module shows
 
 
 def give(build: Build) -> ModuleType:
@@ -49,7 +57,8 @@ def give(build: Build) -> ModuleType:
     name.
     """
     with importing.thread_lock(_TURN):
-        showing = [module for module, shown in given_modules() if shown is build]
+        modules = ((m, shown) for m, shown in given_modules() if isinstance(m, ModuleType))
+        showing = [module for module, shown in modules if shown is build]
         if showing:
             module = showing[-1]
         elif build.module not in _given:
@@ -63,7 +72,7 @@ def give(build: Build) -> ModuleType:
         return module
 
 
-def load_and_give(spec: Spec, verbose: bool, timeout: float | None) -> ModuleType | str:
+def load_and_give(spec: Spec, verbose: bool, timeout: float | None = None) -> ModuleType | str:
     """What ``load`` returns for a spec: its module, or the path of what is none."""
     background.stand_back(spec)
     with cancel.ended_after(timeout):
@@ -77,23 +86,28 @@ def load_and_give(spec: Spec, verbose: bool, timeout: float | None) -> ModuleTyp
     return str(place if spec.standalone else library)
 
 
-def given_modules() -> Iterator[tuple[ModuleType, Build]]:
-    """The user's modules, and the build that each shows."""
+def show(kernel: Shows, build: Build) -> None:
+    """Note which build a kernel shows, so that it can be reloaded."""
+    _given[kernel] = build
+
+
+def given_modules() -> Iterator[tuple[Shown, Build]]:
+    """The user's modules and kernels, and the build that each shows."""
     return iter(list(_given.items()))
 
 
-def given(module: ModuleType) -> Build:
-    """The build that a module from ``load`` or ``load_inline`` shows."""
+def given(module: Shown) -> Build:
+    """The build that a module from ``load`` or ``load_inline``, or a kernel, shows."""
     # load gives a path, and no module, of what is none.
-    found = _given.get(module) if isinstance(module, ModuleType) else None
+    found = _given.get(module) if hasattr(module, "use") or isinstance(module, ModuleType) else None
     if found is None:
         name = getattr(module, "__name__", repr(module))
         raise LltmJitError(f"{name} was not loaded by lltm_jit.load as a module")
     return found
 
 
-def reload_module(module: ModuleType) -> Reload:
-    """Build what changed, and let the module show it, as ``importlib.reload`` does.
+def reload_module(module: Shown) -> Reload:
+    """Build what changed, and let the module or kernel show it, as ``importlib.reload`` does.
 
     The old library stays loaded, for objects that came from it.
     """
@@ -101,12 +115,16 @@ def reload_module(module: ModuleType) -> Reload:
     build = engine.load(given(module).spec)
     with importing.thread_lock(_TURN):
         old = given(module)
-        if build is not old:
+        if build is old:
+            pass
+        elif not isinstance(module, ModuleType):
+            module.use(build)
+        else:
             importing.swap_ops(module, SimpleNamespace(**build.names))
             vars(module).update(build.names)
             for name in old.names.keys() - build.names.keys():
                 vars(module).pop(name, None)
-            _given[module] = build
+        _given[module] = build
     if build.spec.root:
         cache.put(build.info.library, Path(build.spec.root))
     changed = tuple(differences(old.content, build.content))

@@ -92,6 +92,12 @@ def architecture(capability: tuple[int, int], newest: tuple[int, int] = (99, 0))
     return f"{capability[0]}.{capability[1]}{suffix}"
 
 
+def number(architecture: str) -> tuple[int, int]:
+    """The compute capability in torch's name of an architecture; zeros in any other name."""
+    told = re.fullmatch(_ARCHITECTURE, architecture)
+    return (int(told[1]), int(told[2])) if told else (0, 0)
+
+
 def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
     """Whether code for one of these architectures, as torch spells them, runs on a GPU."""
     for told in filter(None, (re.fullmatch(_ARCHITECTURE, name) for name in architectures)):

@@ -2,12 +2,14 @@
 
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
+import glob
 import hashlib
 import os
 import platform
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -65,6 +67,15 @@ class Toolchain(NamedTuple):
         return f"{name} {version[0]}" if version else name
 
 
+class Nvrtc(NamedTuple):
+    """The compiler of device code that comes with torch's CUDA."""
+
+    path: str
+    version: str
+    newest: tuple[int, int]  # of the architectures that it can compile for
+    include_paths: tuple[str, ...]  # where CUDA's headers are
+
+
 def includes(capability: str, needed: str) -> bool:
     """Whether a processor's vector instructions, by torch's names, include others."""
     known = ["DEFAULT", "AVX2", "AVX512"]  # each includes the one before
@@ -74,9 +85,9 @@ def includes(capability: str, needed: str) -> bool:
 def detect() -> Toolchain:
     """Look at this machine. Never raises; starts no process if the compilers' answers are known."""
     cxx = find_cxx()
-    cxx_facts = _answers(cxx) if cxx else {}
+    cxx_facts = _answers(cxx, "cxx") if cxx else {}
     nvcc, cuda_home = _find_nvcc()
-    nvcc_facts = _answers([nvcc], of_nvcc=True) if nvcc else {}
+    nvcc_facts = _answers([nvcc], "nvcc") if nvcc else {}
     cuda_home = cuda_home or nvcc_facts.get("root")
     nvcc_version = nvcc_facts.get("version", "")
     cuda_missing = _why_no_cuda(nvcc, nvcc_version)
@@ -138,6 +149,24 @@ def _find_nvcc() -> tuple[str | None, str | None]:
     return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin"), None
 
 
+def find_nvrtc(cuda_home: str | None) -> Nvrtc | None:
+    """The NVRTC of torch's CUDA, from torch's packages or else from the toolkit; None without."""
+    packages = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
+    major = (torch.version.cuda or "none").partition(".")[0]
+    homes = [f"{packages}/{name}" for name in (f"cu{major}", "cuda_nvrtc", "cuda_runtime")]
+    homes += [cuda_home or "/usr/local/cuda", sys.prefix]  # that of conda has CUDA, too
+    ends = [f"/{folder}/libnvrtc.so.{major}" for folder in ("lib", "lib64", "targets/*/lib")]
+    found = (path for home in homes for end in ends for path in sorted(glob.glob(home + end)))
+    path = next(found, "")
+    facts = _answers([path], "nvrtc") if path else {}
+    if not facts.get("version"):
+        return None
+    headers = [f"{home}/include" for home in homes if os.path.exists(f"{home}/include/cuda.h")]
+    headers += [f"{folder}/cccl" for folder in headers]
+    there = tuple(folder for folder in headers if os.path.isdir(folder))
+    return Nvrtc(path, facts["version"], tuple(facts["newest"]), there)
+
+
 def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     if torch.version.cuda is None:
         return f"torch {torch.__version__} has no CUDA"
@@ -151,13 +180,13 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     return ""
 
 
-def _answers(command: list[str], of_nvcc: bool = False) -> dict[str, Any]:
+def _answers(command: list[str], kind: str) -> dict[str, Any]:
     """What a compiler says of itself, or said when it was last asked, which costs processes.
 
     An answer holds as long as the files it was read from have the same stamps, so that a replaced
     compiler is noticed. It is kept in the cache, if that can be written.
     """
-    programs = [*filter(None, map(shutil.which, command))]
+    programs = [*filter(None, map(shutil.which, command))] if kind != "nvrtc" else command
     lasting = _WRAPPERS.isdisjoint(os.path.basename(os.path.realpath(each)) for each in programs)
     memo = None
     with suppress(OSError, ValueError, LltmJitError):  # a setting that the build will refuse
@@ -168,7 +197,7 @@ def _answers(command: list[str], of_nvcc: bool = False) -> dict[str, Any]:
                 return known
     from . import tools  # which most imports do without
 
-    found = tools.probe_nvcc(command) if of_nvcc else tools.probe_cxx(command)
+    found = getattr(tools, f"probe_{kind}")(command)
     found["files"] = _stamps([*programs, *found.pop("watch")])
     if memo and lasting and found["version"]:  # else the next process asks again
         with suppress(OSError, LltmJitError):

@@ -17,6 +17,7 @@ import torch
 
 from ..user import settings
 from ..user.errors import ToolchainError
+from . import nvrtc
 
 # Tools answer in English, and without colours, whatever the user's own settings are.
 SPEAK_PLAINLY = {"LC_ALL": "C.UTF-8", "LANGUAGE": "", "NO_COLOR": "1", "GCC_COLORS": ""}
@@ -60,6 +61,19 @@ def probe_nvcc(command: list[str]) -> dict[str, Any]:
     }
 
 
+def probe_nvrtc(command: list[str]) -> dict[str, Any]:
+    """Of the library at a path, whose PTX begins with its whole version."""
+    (path,) = command
+    found: dict[str, Any] = {"version": "", "newest": (0, 0), "watch": []}
+    with suppress(OSError):  # no library, or one of another processor
+        newest = max(nvrtc.architectures(path))
+        options = [f"-arch=compute_{newest[0]}{newest[1]}"]
+        told = nvrtc.compile(path, "__global__ void trial() {}", "trial.cu", options)
+        version = re.search(rb"\bV(\d+\.\d+\.\d+)", told.code)
+        found |= {"version": version[1].decode() if version else "", "newest": newest}
+    return found
+
+
 def why_no_cxx(command: list[str]) -> tuple[str, str]:
     """What is wrong with a C++ compiler that is not found (no words) or does not work; the cure."""
     given, usual = settings.text("CXX"), settings.SETTINGS["CXX"].default
@@ -91,6 +105,16 @@ def cuda_cure() -> str:
     if torch.version.cuda is None:
         return "install a torch with CUDA (pytorch.org has the command)"
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
+
+
+def nvrtc_cure() -> str:
+    """What to do if NVRTC was not found."""
+    if torch.version.cuda is None:
+        return cuda_cure()
+    major = torch.version.cuda.partition(".")[0]
+    package = "nvidia-cuda-nvrtc" + ("-cu12" if major == "12" else "")
+    wanted = shlex.quote(f"{package}=={major}.*")
+    return f"run `python -m pip install {wanted}`, or set CUDA_HOME to the toolkit"
 
 
 def output_of(command: list[str]) -> str:

@@ -12,7 +12,7 @@ from functools import cache
 
 import torch
 
-from ..machine.toolchain import Toolchain
+from ..machine.toolchain import Nvrtc, Toolchain
 from ..user import settings
 from .spec import CONSTANTS, Spec
 
@@ -43,19 +43,19 @@ _OF_HOST_COMPILER = ("CC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAG
 _NAMED = re.compile(r"(?<![^@=])/.*")  # a path in a word: all of it, or behind `@` or `=`
 _PASSED_ON = r"^-W[lap],|^-X(?:linker|compiler|assembler|preprocessor)$"
 
+Flags = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # for C++, CUDA and the linker
 
-def of(
-    spec: Spec, tools: Toolchain, with_cuda: bool
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+
+def of(spec: Spec, tools: Toolchain, with_cuda: bool) -> Flags:
     """All flags for C++, for nvcc and for the linker. The user's stand behind ours, and what a
     setting asks for stands last.
     """
     if spec.ours:
         cflags = default_cflags(tools, with_cuda and not spec.variant)
-        cuda = default_cuda_cflags(spec.cuda_cflags)
+        cuda = default_cuda_cflags(spec.cuda_cflags) if with_cuda else ()
     else:
-        cflags = _common_cflags(tools, "-O1")
-        cuda = _common_cuda_cflags(("-Xcompiler", "-O1"), spec.cuda_cflags)
+        cflags, host = _common_cflags(tools, "-O1"), ("-Xcompiler", "-O1")
+        cuda = _common_cuda_cflags(host, spec.cuda_cflags) if with_cuda else ()
     more = ("-include", CONSTANTS) if spec.variant else ()
     only = ("-fatbin",) if spec.device_code else ()
     debug = ("-O0", "-g") if settings.flag("LLTM_JIT_DEBUG") else ()
@@ -74,6 +74,13 @@ def of(
         (*cuda, *spec.cuda_cflags, *more, *only, *cuda_debug) if with_cuda else (),
         (*ldflags, *spec.ldflags),
     )
+
+
+def of_nvrtc(spec: Spec) -> Flags:
+    """All flags for NVRTC. What has no word for where it runs is for the GPU."""
+    lineinfo = [name for name in ("LLTM_JIT_LINEINFO", "LLTM_JIT_DEBUG") if settings.flag(name)]
+    debug = ("-G",) if settings.flag("CUDA_DEVICE_DEBUG") else ("-lineinfo",) if lineinfo else ()
+    return (), ("-default-device", *spec.cuda_cflags, *debug), ()
 
 
 def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
@@ -128,6 +135,24 @@ def architectures(tools: Toolchain, cuda_cflags: Iterable[str]) -> tuple[str, ..
     if found or any("arch" in flag for flag in cuda_cflags):
         return tuple(dict.fromkeys(found))
     return tools.architectures
+
+
+def nvrtc_architecture(nvrtc: Nvrtc) -> tuple[str, ...]:
+    """What NVRTC compiles for, which is one architecture: of those asked for, the newest that all
+    GPUs of this machine run, or the newest without a GPU.
+
+    One with ``+PTX`` is code that the driver compiles on; it is taken if nothing else runs. Empty
+    if nothing does.
+    """
+    from ..machine import gpus  # which most imports do without
+
+    asked = gpus.architectures(nvrtc.newest)
+    found = [name.removesuffix("+PTX") for name in asked] + [n for n in asked if n[-4:] == "+PTX"]
+    capabilities = gpus.compute_capabilities()
+    found = [name for name in found if all(gpus.runs_any([name], each) for each in capabilities)]
+    # Without a GPU, code that runs on others, too.
+    found.sort(key=lambda name: (name.endswith("+PTX") == (not capabilities), gpus.number(name)))
+    return tuple(found[-1:])
 
 
 def gencode(architectures: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..machine.toolchain import Toolchain, detect
+from ..machine.toolchain import Nvrtc, Toolchain, detect, find_nvrtc
 from ..store import cache, files
 from ..store.cache import Record
 from ..store.files import digest_of
@@ -25,6 +25,7 @@ from ..user.errors import BuildError, SourceMissing
 from . import flags
 from .spec import SOURCE_SUFFIXES, Spec, find_sources
 
+IN_NAME = "the kernel's name: "  # before what is wrong with a name that NVRTC was asked for
 # A flag that names a folder for headers or libraries.
 _FOLDER = r"(?:-I|-L|-isystem|-iquote|-idirafter|--?library-path|--include-directory)"
 _NAME = r"[\w.+][\w.+-]*"  # one that starts with a dash would be a flag
@@ -51,6 +52,7 @@ WORDS = {  # what entries of the content are called
     "environment": "the compile environment",
     "with_cuda": "CUDA",
     "constants": "the constants",
+    "functions": "the kernels",
     "libraries": "torch's place",
     "narrow": "narrow headers",
 }
@@ -73,8 +75,14 @@ class Request:
         if self.with_cuda and not tools.cuda and spec.ours and spec.around:
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
         self._check()
-        self.cflags, self.cuda_cflags, self.ldflags = flags.of(spec, tools, self.with_cuda)
-        self.architectures = flags.architectures(tools, self.cuda_cflags) if self.with_cuda else ()
+        self.nvrtc = self._nvrtc()
+        of = flags.of_nvrtc(spec) if self.nvrtc else flags.of(spec, tools, self.with_cuda)
+        self.cflags, self.cuda_cflags, self.ldflags = of
+        if self.nvrtc:
+            self.architectures = flags.nvrtc_architecture(self.nvrtc)
+        else:
+            known = flags.architectures(tools, self.cuda_cflags)
+            self.architectures = known if self.with_cuda else ()
         self.narrow = spec.narrow and settings.flag("LLTM_JIT_NARROW")
         self.content = self._content()
         # A family may have a thousand variants: each is found without reading the others' records.
@@ -82,6 +90,12 @@ class Request:
         self.key = name[: cache.NAME] + digest_of(self.content)[: cache.REQUEST - cache.NAME]
         if spec.texts:  # their files are named relative to the folder where they are written
             self.base = str(self.work)
+
+    def _nvrtc(self) -> Nvrtc | None:
+        """NVRTC, if that compiles this: what is for the GPU alone, where nvcc cannot."""
+        by_nvcc = self.toolchain.cuda and self.toolchain.cxx
+        wanted = self.spec.nvrtc or not by_nvcc  # True here lets all variants be compiled by it
+        return find_nvrtc(self.toolchain.cuda_home) if self.spec.device_code and wanted else None
 
     @cached_property
     def place(self) -> str:
@@ -191,6 +205,9 @@ class Request:
     def _content(self) -> dict[str, Any]:
         spec, tools, cuda = self.spec, self.toolchain, self.with_cuda
         labels = [*map(self.label, self.sources)]
+        if self.nvrtc:  # whatever other compilers there are
+            named = f"NVRTC {self.nvrtc.version}"
+            tools = tools._replace(cxx=None, cxx_version=named, scripts=(), environment=())
         content = {
             "schema": cache.SCHEMA,
             "name": spec.name,
@@ -205,7 +222,7 @@ class Request:
                 for path, digest in tools.scripts
                 if cuda or os.path.basename(path) != "nvcc"
             ],
-            "nvcc": tools.nvcc_version if cuda else None,
+            "nvcc": tools.nvcc_version if cuda and not self.nvrtc else None,
             "architectures": list(self.architectures),
             # However they were given: the shell gets one text, in which each quote counts.
             "cflags": " ".join(self.cflags).split(" "),
@@ -228,7 +245,9 @@ class Request:
             content["narrow"] = self.narrow
         if spec.standalone:  # torch has the program look for its libraries there
             content["libraries"] = os.path.dirname(torch.__file__)
-        if spec.variant:
+        if spec.functions:
+            content["functions"] = list(spec.functions)
+        if spec.constants or spec.variant:
             content["constants"] = [f"{name}={value}" for name, value in spec.constants]
         return content
 

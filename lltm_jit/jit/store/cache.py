@@ -54,7 +54,8 @@ class Record(NamedTuple):
     ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
     ``toolchain`` is what it was built with, and ``full`` are the objects that do not compile with
-    narrow headers. ``folder`` is where the record was found, if it was.
+    narrow headers. ``symbols`` are the names that kernels have in the code. ``folder`` is where the
+    record was found, if it was.
     """
 
     key: str
@@ -71,6 +72,7 @@ class Record(NamedTuple):
     steps: dict[str, float]
     toolchain: dict[str, Any]
     full: list[str]
+    symbols: dict[str, str] = {}  # noqa: RUF012 - nobody changes a default
     folder: Path | None = None
 
     @property
@@ -266,7 +268,8 @@ def publish(work: Path, record: Record) -> None:
                 os.replace(record.directory, work_directory(f"aside-{record.key}-{os.getpid()}"))
         make_directory(record.directory)
         (record.directory / RECORD).unlink(missing_ok=True)
-        for name in (record.library, LOG, BUILD_FILE):
+        made = (record.library, LOG, BUILD_FILE)
+        for name in filter(lambda name: (work / name).exists(), made):  # NVRTC has no build file
             set_mode(work / name)
             _sync(work / name)
             os.replace(work / name, record.directory / name)

@@ -58,7 +58,7 @@ unrecognized command.line option .-std=|C\+\+\d+ or later compatible compiler is
 |namespace "std" has no member "is_\w+_v"|only available from C\+\+\d\d onwards
   the code needs a newer C++ standard: remove -std from your flags, so that torch's build selects
   one, or give a newer one; or install a newer compiler
-unrecognized command.line option|^unknown argument: |^Unknown option '
+unrecognized command.line option|^unknown argument: |^Unknown option '|^unrecognized option
   remove this flag, or correct it
 ^<command-line>:
   a flag defines this macro, and the shell removes the quotes of a string: write

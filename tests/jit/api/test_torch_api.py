@@ -18,10 +18,11 @@ from lltm_jit.jit.loading import reload
 
 @pytest.mark.parametrize("name", ["load", "load_inline"])
 def test_signature_is_torchs(name):
-    *ours, last = inspect.signature(getattr(torch_api, name)).parameters.values()
+    *ours, narrow, timeout = inspect.signature(getattr(torch_api, name)).parameters.values()
     torchs = inspect.signature(getattr(cpp_extension, name)).parameters.values()
     assert [(p.name, p.default) for p in ours] == [(p.name, p.default) for p in torchs]
-    assert (last.name, last.kind) == ("narrow", last.KEYWORD_ONLY)
+    assert (narrow.name, timeout.name) == ("narrow", "timeout")
+    assert {narrow.kind, timeout.kind} == {inspect.Parameter.KEYWORD_ONLY}
 
 
 def test_sources_are_optimised_unless_flags_say_otherwise(real, monkeypatch):

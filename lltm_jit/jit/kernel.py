@@ -1,0 +1,527 @@
+"""``kernel``: a CUDA kernel without C++ around it, compiled by NVRTC and launched on tensors.
+
+Its builds are made, kept, found, reported and reloaded like all others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import os
+import re
+import shlex
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import torch
+
+from .declarations import Parameter, parameters_of, signature
+from .loading import engine
+from .loading.build import Build
+from .loading.reload import show
+from .request.request import IN_NAME
+from .request.spec import CUDA_SUFFIXES, Spec, absolute
+from .request.texts import read
+from .user.errors import BuildError, LltmJitError, own_frames_hidden
+from .variants import ask_driver, check_constants, driver_words, load_device_code
+
+__all__ = ["Kernel", "kernel"]
+
+Size: TypeAlias = "int | tuple[int, ...]"
+Grid: TypeAlias = "Size | Callable[..., Size]"
+
+_CONFIG = "@IIIIIIIPPI4x"  # CUlaunchConfig: grid, block, shared memory, stream, attributes
+_CLUSTER, _COOPERATIVE = 4, 2  # CUlaunchAttributeID
+_SHARED_BYTES, _ANY_CLUSTER = 8, 14  # CUfunction_attribute
+_USUAL_SHARED, _USUAL_CLUSTER = 48 << 10, 8  # the most that need no such attribute
+_NO_CONTEXT = 201  # what the driver answers in a thread that has not used CUDA yet
+_LAUNCHES = 256  # that a kernel remembers
+_TENSORS = {torch.Tensor, torch.nn.Parameter}
+_INT: set[type] = {int}
+_FLOAT: set[type] = {float, int}
+# What is packed as it is, by the codes of struct.
+_NUMBERS: dict[str, set[type]] = {"?": {bool}, "e": _FLOAT, "f": _FLOAT, "d": _FLOAT}
+_NUMBERS |= dict.fromkeys("bBhHiIqQ", _INT)
+
+# The public functions for the same, which a torch without CUDA lacks, take microseconds.
+_stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_device_now = getattr(torch._C, "_cuda_getDevice", None)
+
+
+@own_frames_hidden
+def kernel(
+    source: str | os.PathLike[str],
+    name: str | Sequence[str],
+    *,
+    constants: Mapping[str, object] | None = None,
+    include_paths: Sequence[str | os.PathLike[str]] = (),
+    options: Sequence[str] = (),
+    verbose: bool = False,
+) -> Any:
+    """A CUDA kernel that is launched on tensors; NVRTC compiles it, unless it is in the cache.
+
+    This takes some hundredths of a second, and no compiler but the one that torch's CUDA brings.
+    The source has ``__global__`` functions and what they need, and nothing of torch.
+
+    Args:
+        source: the path of a ``.cu`` or ``.cuh`` file, or the text itself.
+        name: the function's name, with the arguments of a template, such as ``"scale<float>"``; or
+            a list of names, whose kernels are compiled together.
+        constants: macros and their values, which stand in front of the source.
+        include_paths: directories to search for headers. Those of CUDA are found without.
+        options: more options for NVRTC, such as ``"--use_fast_math"``.
+        verbose: print every step.
+
+    Returns:
+        A :class:`Kernel`, or for a list of names a tuple of them.
+
+    Raises:
+        BuildError: if the source does not compile, or declares no such kernel.
+        ToolchainError: if there is no NVRTC.
+        CacheError: if the directory for builds cannot be used.
+
+    Example:
+        Launch a kernel with a grid and a block::
+
+            text = '''
+            template <typename T>
+            __global__ void scale(const T* x, T* y, long n, float factor) {
+              long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+              if (i < n) y[i] = x[i] * T(factor);
+            }
+            '''
+            scale = lltm_jit.kernel(text, "scale<float>")
+            x = torch.randn(1000, device="cuda")
+            y = torch.empty_like(x)
+            scale[(x.numel() + 255) // 256, 256](x, y, x.numel(), 2.0)
+    """
+    names = (name,) if isinstance(name, str) else tuple(name)
+    text, how = os.fspath(source), (names, constants, include_paths, options)
+    if isinstance(source, os.PathLike) or _is_path(text):
+        stem = re.sub(r"[^\w.+-]", "_", Path(text).stem)
+        made = spec_of(stem, *how)._replace(paths=absolute([text]))
+    else:
+        plain = re.match(r"\w+", names[0].partition("<")[0].rpartition("::")[2])
+        made = with_text(spec_of(plain[0] if plain else "kernel", *how), "source", text)
+    kernels = kernels_of(made, verbose)
+    return kernels[0] if isinstance(name, str) else kernels
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith((*CUDA_SUFFIXES, ".cuh")) and "\n" not in text
+
+
+def with_text(spec: Spec, called: str, text: str) -> Spec:
+    """The spec with a text as its source, which errors call so."""
+    written = f'#line 1 "{called}"\n{text}\n'
+    return spec._replace(texts=((f"{spec.name}.cu", written),), listings=((called, text),))
+
+
+def spec_of(
+    name: str,
+    functions: Sequence[str],
+    constants: Mapping[str, object] | None = None,
+    include_paths: Sequence[str | os.PathLike[str]] = (),
+    options: Sequence[str] = (),
+) -> Spec:
+    """What is asked for, but for the source."""
+    if isinstance(options, str):  # not letter by letter
+        raise TypeError(f"expected options to be a list, but got {options!r}")
+    values = {
+        key: str(int(v) if isinstance(v, bool) else v) for key, v in (constants or {}).items()
+    }
+    check_constants(name, values.items())
+    return Spec(
+        name,
+        cuda_cflags=tuple(map(shlex.quote, options)),
+        include_paths=absolute(include_paths),
+        python_module=False,
+        narrow=False,
+        constants=tuple(sorted(values.items())),
+        device_code=True,
+        nvrtc=True,
+        functions=tuple(functions),
+    )
+
+
+def kernels_of(spec: Spec, verbose: bool | None = None) -> tuple[Kernel, ...]:
+    """The kernels that a spec names, of one build."""
+    try:
+        build = engine.load(spec, verbose=verbose or None)
+    except BuildError as error:
+        if (error.message or "").startswith(IN_NAME):  # tell what kernels there are
+            for name in spec.functions:
+                parameters_of(name, _sources(spec), dict(spec.constants))
+        raise
+    return tuple(Kernel(name, build) for name in spec.functions)
+
+
+def _sources(spec: Spec) -> list[str]:
+    return [text for _, text in spec.texts] or [read(path) for path in spec.paths]
+
+
+def _declared(name: str, build: Build) -> tuple[Parameter, ...]:
+    """The parameters of a kernel, with the types that its own headers declare, or all of it."""
+    texts, constants = _sources(build.spec), dict(build.spec.constants)
+    headers = [path for path in build.files if str(path) not in build.spec.paths]
+    headers = headers[len(build.spec.texts) :]  # a text is the first of the files
+    try:
+        found = parameters_of(name, texts, constants)
+        if not headers or all(each.type for each in found):
+            return found
+    except BuildError:
+        if not headers:
+            raise
+    return parameters_of(name, texts + [read(path) for path in headers], constants)
+
+
+class Kernel:
+    """A compiled kernel: what :func:`lltm_jit.kernel` returns.
+
+    ``k[grid, block](x, y, n)`` launches it on the current stream of the GPU that the tensors are
+    on; ``k[grid, block, shared]`` gives it bytes of dynamic shared memory. A grid and a block are a
+    number, or a tuple of up to three. A grid may also be a function, which is called with the
+    arguments. An empty grid launches nothing.
+
+    The arguments are checked against the declaration. A pointer takes None, or a tensor of its type
+    on a GPU; a pointer to ``void`` or to a type that is not known takes any. Strides are not
+    checked. A number takes one that fits, of Python or NumPy. A struct takes its bytes, as
+    ``bytes`` or as a structure of ``ctypes``.
+
+    :func:`lltm_jit.reload` compiles it again after an edit. All launches use the new code from then
+    on, but for CUDA graphs, which have recorded the old one.
+    """
+
+    def __init__(self, name: str, build: Build) -> None:
+        self.name = name
+        self._launches: dict[Any, Launch] = {}
+        self.use(build)
+        show(self, build)
+
+    def use(self, build: Build) -> None:
+        """Launch this build's code from now on."""
+        self._code = _Code(self.name, build)
+        if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+            self.load()
+
+    def load(self) -> None:
+        """Load the code to the current GPU. The first launch does so, but not in a CUDA graph."""
+        self._code.load(torch.cuda.current_device())
+
+    def launch(
+        self,
+        grid: Grid,
+        block: Size,
+        shared: int = 0,
+        *,
+        cluster: Size | None = None,
+        cooperative: bool = False,
+    ) -> Launch:
+        """What ``k[grid, block, shared]`` gives, with more options.
+
+        Args:
+            grid, block, shared: as there.
+            cluster: how many blocks form a cluster.
+            cooperative: whether all blocks run at the same time, so that they can wait for each
+                other.
+        """
+        return Launch(self, grid, block, shared, cluster, cooperative)
+
+    def __getitem__(self, how: Any) -> Launch:
+        found = self._launches.get(how)
+        if found is None:
+            if not isinstance(how, tuple) or len(how) not in (2, 3):
+                raise TypeError(f"expected {self.name}[grid, block] or [grid, block, shared]")
+            if len(self._launches) == _LAUNCHES:
+                self._launches.clear()
+            found = self.launch(*how)
+            if not callable(how[0]):  # which may hold tensors
+                self._launches[how] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}({signature(self._code.parameters)})>"
+
+
+class _Slot(NamedTuple):
+    """Memory for one launch: its configuration, the arguments, and pointers to these."""
+
+    buffer: ctypes.Array[ctypes.c_char]
+    config: ctypes.c_void_p
+    pointers: ctypes.Array[ctypes.c_void_p]
+
+
+class _Code:
+    """The code of a kernel, and how its arguments are packed."""
+
+    def __init__(self, name: str, build: Build) -> None:
+        self.name, self._symbol = name, build.record.symbols[name]
+        self._image, self._turn = build.names["code"], threading.Lock()
+        self.handle: ctypes.c_void_p | None = None
+        self.parameters = _declared(name, build)
+        self.tensors: list[tuple[int, tuple[torch.dtype, ...]]] = []
+        self.numbers: list[tuple[int, set[type]]] = []
+        self.others: list[int] = []  # structs, and types that struct does not know
+        self._offsets, layout = [], _CONFIG
+        for place, each in enumerate(self.parameters):
+            code = "P" if each.pointer else each.type.code if each.type else ""
+            if each.pointer:
+                self.tensors.append((place, each.type.dtypes if each.type else ()))
+            elif code in _NUMBERS:
+                self.numbers.append((place, _NUMBERS[code]))
+            else:
+                self.others.append(place)
+                code = "P"
+            self._offsets.append(struct.calcsize(f"{layout}0{code}"))
+            layout += code
+        self.pack = struct.Struct(layout).pack_into
+        self._size = struct.calcsize(layout)
+        self.free: list[_Slot] = []
+        self.loaded: set[int] = set()  # on which GPUs
+        self.sizes: list[int] = []  # of the parameters, if the driver can tell
+        self.granted: dict[tuple[int, int], int] = {}  # attributes of GPUs
+
+    def load(self, device: int) -> None:
+        """Load the code to a GPU, which is the current one."""
+        if torch.cuda.is_current_stream_capturing():
+            raise LltmJitError(
+                f"{self.name} is not loaded to cuda:{device} yet, which cannot be done while a "
+                "CUDA graph is being captured; launch it, or call its load(), before the capture"
+            )
+        torch.cuda.set_device(device)  # in this thread
+        with self._turn:
+            if not self.handle:
+                library, name = load_device_code(self._image), self._symbol.encode()
+                handle, driver = ctypes.c_void_p(), ctypes.CDLL("libcuda.so.1")
+                ask_driver("cuLibraryGetKernel", ctypes.byref(handle), library, name)
+                self._check_count(driver, handle)
+                self.call, self.handle = driver.cuLaunchKernelEx, handle
+        ask_driver("cuKernelGetFunction", ctypes.byref(ctypes.c_void_p()), self.handle)
+        self.loaded.add(device)
+
+    def _check_count(self, driver: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
+        """Compare the declaration with what was compiled, if the driver can tell: CUDA 12.4 on."""
+        if not hasattr(driver, "cuKernelGetParamInfo"):
+            return
+        sizes, offset, size = list[int](), ctypes.c_size_t(), ctypes.c_size_t()
+        where = ctypes.byref(offset), ctypes.byref(size)
+        while driver.cuKernelGetParamInfo(handle, len(sizes), *where) == 0:
+            sizes.append(size.value)
+        self.sizes = sizes
+        if len(self.sizes) != len(self.parameters):
+            raise BuildError(
+                f"error: {self.name} has {len(self.sizes)} parameters, but its declaration was "
+                f"read as ({signature(self.parameters)}); write that without macros"
+            )
+
+    def set_attribute(self, attribute: int, value: int, device: int) -> None:
+        if self.granted.get((attribute, device), 0) < value:
+            ask_driver("cuKernelSetAttribute", attribute, value, self.handle, device)
+            self.granted[attribute, device] = value
+
+    def slot(self) -> _Slot:
+        """Memory that no other launch uses; it may be put into ``free`` afterwards."""
+        buffer = ctypes.create_string_buffer(self._size)
+        start = ctypes.addressof(buffer)
+        pointers = (ctypes.c_void_p * len(self._offsets))(*(start + at for at in self._offsets))
+        return _Slot(buffer, ctypes.c_void_p(start), pointers)
+
+    def values(self, arguments: tuple[Any, ...]) -> tuple[list[Any], int | None]:
+        """The arguments as they are packed, and the GPU that the tensors are on.
+
+        Raises:
+            TypeError, ValueError: they do not fit the declaration.
+        """
+        if len(arguments) != len(self.parameters):
+            raise TypeError(
+                f"{self.name}: expected {len(self.parameters)} arguments, "
+                f"({signature(self.parameters)}), but got {len(arguments)}"
+            )
+        values, device = [*arguments], None
+        for place, dtypes in self.tensors:
+            x = arguments[place]
+            if type(x) not in _TENSORS and not isinstance(x, torch.Tensor):
+                if x is not None:
+                    self.refuse(place, x)
+                values[place] = 0
+                continue
+            there = x.get_device()
+            if there != device:
+                if device is not None and there >= 0:
+                    raise ValueError(
+                        f"{self.name}: expected all tensors on one GPU, but got cuda:{device} and "
+                        f"cuda:{there}"
+                    )
+                device = there
+            if there < 0 or (dtypes and x.dtype not in dtypes):
+                self.refuse(place, x)
+            values[place] = x.data_ptr()
+        for place, kinds in self.numbers:
+            if type(arguments[place]) not in kinds:
+                values[place] = self._number(place, arguments[place])
+        for place in self.others:
+            values[place] = self._bytes(place, arguments[place])
+        return values, device
+
+    def _number(self, place: int, value: Any) -> Any:
+        """A number of another type, such as NumPy's. A tensor's would wait for the GPU."""
+        parameter = self.parameters[place]
+        assert parameter.type is not None
+        code = parameter.type.code
+        convert = operator.index if code in "bBhHiIqQ" else float if code in "efd" else bool
+        like_bool = isinstance(value, int) or type(value).__name__ == "bool"
+        if isinstance(value, (torch.Tensor, str, bytes)) or (convert is bool and not like_bool):
+            self.refuse(place, value)
+        try:
+            return convert(value)
+        except TypeError:
+            self.refuse(place, value)
+
+    def _bytes(self, place: int, value: Any) -> ctypes.Array[ctypes.c_char]:
+        """What a parameter of another type holds."""
+        known = self.parameters[place].type
+        if known and known.code == "bfloat16" and isinstance(value, (int, float)):
+            value = torch.tensor(value, dtype=torch.bfloat16).view(torch.int16).item()
+            value = value.to_bytes(2, "little", signed=True)
+        if not isinstance(value, (bytes, bytearray, ctypes.Structure, ctypes.Array, ctypes.Union)):
+            self.refuse(place, value)
+        told = bytes(value)
+        if self.sizes and len(told) != self.sizes[place]:
+            raise ValueError(
+                f"{self.name}: expected argument {place + 1}, {self.parameters[place].text}, to "
+                f"have {self.sizes[place]} bytes, but got {len(told)}"
+            )
+        return ctypes.create_string_buffer(told, max(len(told), 1))
+
+    def why_not_packed(self, values: list[Any]) -> ValueError:
+        """An error that names the number that is too large for its type."""
+        for place, _ in self.numbers:
+            parameter = self.parameters[place]
+            assert parameter.type is not None
+            try:
+                struct.pack(parameter.type.code, values[place])
+            except (struct.error, OverflowError):
+                return ValueError(
+                    f"{self.name}: expected argument {place + 1} to fit into {parameter.text}, "
+                    f"but got {values[place]}"
+                )
+        return ValueError(f"{self.name}: expected sizes below 2^32 for the grid and the block")
+
+    def refuse(self, place: int, value: Any) -> NoReturn:
+        """Raise an error with what was expected, and what was given."""
+        parameter = self.parameters[place]
+        got = repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
+        if isinstance(value, torch.Tensor):
+            got = f"a {_in_words((value.dtype,))}tensor on {value.device}"
+        raise TypeError(
+            f"{self.name}: expected argument {place + 1}, {parameter.text}, to be "
+            f"{_wanted(parameter)}, but got {got}"
+        )
+
+
+def _in_words(dtypes: Sequence[torch.dtype]) -> str:
+    return " or ".join(str(each).removeprefix("torch.") for each in dtypes) + " " * bool(dtypes)
+
+
+def _wanted(parameter: Parameter) -> str:
+    if parameter.pointer:
+        return f"a {_in_words(parameter.type.dtypes if parameter.type else ())}tensor on a GPU"
+    code = parameter.type.code if parameter.type else ""
+    if code in ("e", "f", "d", "bfloat16"):
+        return "a number"
+    if code:
+        return "True or False" if code == "?" else "an integer"
+    return "its bytes, as bytes or a structure of ctypes"
+
+
+def _three(what: str, size: Size) -> tuple[int, int, int]:
+    """A size in three dimensions."""
+    given = size if isinstance(size, tuple) else (size,)
+    try:
+        x, y, z = [*map(operator.index, given), 1, 1][: max(3, len(given))]
+        if min(x, y, z) >= (what != "grid"):
+            return x, y, z
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"expected the {what} to be a size, or up to three of them, but got {size!r}")
+
+
+class Launch:
+    """A kernel with its grid and block, which is called with the arguments."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: Grid,
+        block: Size,
+        shared: int,
+        cluster: Size | None,
+        cooperative: bool,
+    ) -> None:
+        self._kernel = kernel
+        self._function = grid if callable(grid) else None
+        self._grid = (0, 0, 0) if callable(grid) else _three("grid", grid)
+        self._block, self._shared = _three("block", block), operator.index(shared)
+        self._cluster = 0
+        told = []
+        if cluster is not None:
+            x, y, z = _three("cluster", cluster)
+            self._cluster = x * y * z
+            told.append(struct.pack("i4xIII52x", _CLUSTER, x, y, z))
+        if cooperative:
+            told.append(struct.pack("i4xi60x", _COOPERATIVE, 1))
+        self._attributes = ctypes.create_string_buffer(b"".join(told))  # CUlaunchAttribute[]
+        self._more = (ctypes.addressof(self._attributes), len(told))
+
+    def __call__(self, *arguments: Any) -> None:
+        """Launch the kernel."""
+        code = self._kernel._code
+        values, device = code.values(arguments)
+        grid = self._grid
+        if self._function is not None:
+            grid = _three("grid", self._function(*arguments))
+        if 0 in grid:
+            return
+        now = _device_now() if _device_now else 0
+        if device is None or device == now:
+            self._launch(code, grid, now, values)
+        else:
+            with torch.cuda.device(device):
+                self._launch(code, grid, device, values)
+
+    def _launch(self, code: _Code, grid: tuple[int, ...], device: int, values: list[Any]) -> None:
+        if device not in code.loaded:
+            code.load(device)
+        if self._shared > _USUAL_SHARED:
+            code.set_attribute(_SHARED_BYTES, self._shared, device)
+        if self._cluster > _USUAL_CLUSTER:
+            code.set_attribute(_ANY_CLUSTER, 1, device)
+        try:
+            slot = code.free.pop()
+        except IndexError:
+            slot = code.slot()
+        buffer, config, pointers = slot
+        if code.others:
+            held = [(place, values[place]) for place in code.others]
+            for place, told in held:
+                pointers[place], values[place] = ctypes.addressof(told), 0
+        stream = _stream_of(device) if _stream_of else 0
+        try:
+            code.pack(buffer, 0, *grid, *self._block, self._shared, stream, *self._more, *values)
+        except (struct.error, OverflowError) as error:
+            raise code.why_not_packed(values) from error
+        status = code.call(config, code.handle, pointers, None)
+        if status == _NO_CONTEXT:
+            torch.cuda.set_device(device)
+            status = code.call(config, code.handle, pointers, None)
+        code.free.append(slot)
+        if status:
+            raise LltmJitError(
+                f"{code.name} cannot be launched: the driver says {driver_words(status)!r} to grid "
+                f"{grid}, block {self._block}, {self._shared} bytes of shared memory"
+                + f", clusters of {self._cluster}"
+                * (self._cluster > 0)
+            )

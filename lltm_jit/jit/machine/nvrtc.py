@@ -1,0 +1,122 @@
+"""NVRTC: the compiler of device code that is a library, and comes with torch's CUDA.
+
+Its functions are called by ctypes. cuda-bindings has them, too, but not every torch brings that
+package, and its import takes twice as long as the compilation of a small kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..user import cancel
+from ..user.errors import BuildTimeout
+
+
+class Compiled(NamedTuple):
+    """What came of a text.
+
+    ``code`` is empty if it does not compile, and ``log`` has NVRTC's words. ``symbols`` are the
+    names that the functions asked for have in the code.
+    """
+
+    code: bytes
+    symbols: dict[str, str]
+    log: str
+
+
+def compile(
+    path: str,
+    text: str,
+    name: str,
+    options: Sequence[str],
+    functions: Sequence[str] = (),
+) -> Compiled:
+    """Compile a text by the NVRTC at a path. Several threads can do so at the same time.
+
+    The work ends early if it is cancelled, or takes too long, where NVRTC can do that: CUDA 13.
+
+    Args:
+        path: that of the library.
+        text: what is compiled.
+        name: the path of the text, from which its includes are looked for.
+        options: NVRTC's; of an architecture such as ``compute_90`` the code is PTX.
+        functions: kernels whose names in the code are wanted, such as ``scale<float>``.
+    """
+    library, program = _library(path), ctypes.c_void_p()
+    stopped: list[BaseException] = []
+
+    def interrupt(*_: Any) -> int:
+        try:
+            cancel.check()
+        except (cancel.Cancelled, BuildTimeout, KeyboardInterrupt) as error:  # C cannot pass it on
+            stopped.append(error)
+        return bool(stopped)
+
+    def text_of(what: str) -> bytes:
+        size = ctypes.c_size_t()
+        _ask(library, f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        found = ctypes.create_string_buffer(size.value)
+        _ask(library, f"nvrtcGet{what}", program, found)
+        return found.raw
+
+    call = _CALLBACK(interrupt)
+    words = [option.encode(errors="surrogateescape") for option in options]
+    place = os.fsencode(name)
+    _ask(library, "nvrtcCreateProgram", ctypes.byref(program), text.encode(), place, 0, None, None)
+    try:
+        for function in functions:
+            _ask(library, "nvrtcAddNameExpression", program, function.encode())
+        if hasattr(library, "nvrtcSetFlowCallback"):
+            _ask(library, "nvrtcSetFlowCallback", program, call, None)
+        given = (ctypes.c_char_p * len(words))(*words)
+        status = library.nvrtcCompileProgram(program, len(words), given)
+        if stopped:
+            raise stopped[0]
+        log = text_of("ProgramLog").rstrip(b"\0").decode(errors="replace")
+        if status:
+            return Compiled(b"", {}, log or f"nvrtc: error: {_words(library, status)}")
+        symbols = {}
+        for function in functions:
+            symbol = ctypes.c_char_p()
+            asked = (program, function.encode(), ctypes.byref(symbol))
+            _ask(library, "nvrtcGetLoweredName", *asked)
+            symbols[function] = (symbol.value or b"").decode()
+        virtual = any("arch=compute_" in option for option in options)
+        return Compiled(text_of("PTX" if virtual else "CUBIN"), symbols, log)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def architectures(path: str) -> list[tuple[int, int]]:
+    """The architectures that the NVRTC at a path can compile for."""
+    library, count = _library(path), ctypes.c_int()
+    _ask(library, "nvrtcGetNumSupportedArchs", ctypes.byref(count))
+    found = (ctypes.c_int * count.value)()
+    _ask(library, "nvrtcGetSupportedArchs", found)
+    return [divmod(each, 10) for each in found]
+
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@functools.cache
+def _library(path: str) -> ctypes.CDLL:
+    """The library. It finds the one beside it, which it needs, only if that is loaded already."""
+    for builtins in Path(path).parent.glob("libnvrtc-builtins.so.*"):
+        ctypes.CDLL(str(builtins))
+    return ctypes.CDLL(path)
+
+
+def _ask(library: ctypes.CDLL, function: str, *arguments: Any) -> None:
+    if status := getattr(library, function)(*arguments):
+        raise OSError(f"{function}() of NVRTC failed: {_words(library, status)}")
+
+
+def _words(library: ctypes.CDLL, status: int) -> str:
+    library.nvrtcGetErrorString.restype = ctypes.c_char_p
+    return library.nvrtcGetErrorString(status).decode()
