@@ -52,10 +52,10 @@ def of(spec: Spec, tools: Toolchain, with_cuda: bool) -> Flags:
     """
     if spec.ours:
         cflags = default_cflags(tools, with_cuda and not spec.variant)
-        cuda = default_cuda_cflags(spec.cuda_cflags)
+        cuda = default_cuda_cflags(spec.cuda_cflags) if with_cuda else ()
     else:
-        cflags = _common_cflags(tools, "-O1")
-        cuda = _common_cuda_cflags(("-Xcompiler", "-O1"), spec.cuda_cflags)
+        cflags, host = _common_cflags(tools, "-O1"), ("-Xcompiler", "-O1")
+        cuda = _common_cuda_cflags(host, spec.cuda_cflags) if with_cuda else ()
     more = ("-include", CONSTANTS) if spec.variant else ()
     only = ("-fatbin",) if spec.device_code else ()
     debug = ("-O0", "-g") if settings.flag("LLTM_JIT_DEBUG") else ()

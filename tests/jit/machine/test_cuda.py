@@ -63,11 +63,17 @@ def test_without_nvcc(cuda, monkeypatch, capfd):
     assert f"without CUDA, {problem}" in capfd.readouterr().err
 
 
-def test_a_library_in_a_wheel_needs_no_nvcc(cuda, toolkit, monkeypatch):
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_library_in_a_wheel_needs_no_nvcc(cuda, toolkit, monkeypatch, ours):
+    """Without it, our own sources for the GPU are not even asked for; but they must be the same."""
     place = cuda.directory / cache.WHEEL_FOLDER
-    engine.package(cuda.spec(), place)
+    around = {"ours": True, "around": str(cuda.directory), "packaged": str(place)}
+    spec = cuda.spec(**(around if ours else {}))
+    engine.package(spec, place)
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
-    assert jit.inspect(cuda.spec()).directory == place
+    assert jit.inspect(spec).directory == place
+    cuda.write("three.cu", "edited\n")
+    assert jit.inspect(spec) is None
 
 
 def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
@@ -148,11 +154,6 @@ def test_architectures_that_kernels_are_not_written_for(
         "TORCH_CUDA_ARCH_LIST to architectures from 8.0 on, with which it runs on such GPUs and "
         "on the CPU"
     )
-
-
-def test_every_family_says_what_its_kernels_are_written_for():
-    for family in native.families():
-        assert native.spec(family).least_architecture == (8, 0)
 
 
 @pytest.mark.parametrize("name", gpus.NAMED_ARCHITECTURES)
