@@ -89,8 +89,8 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
 
 
 def last_failure(request: Request) -> tuple[int, BuildError | None]:
-    """When the last build of a request failed, as its file tells it, and how, if it had these
-    files; a new try with them would fail in the same way.
+    """When the last build of a request failed in a source, as its file tells it, and how, if it had
+    these files; a new try with them would fail in the same way.
     """
     path = request.work / cache.FAILURE
     with suppress(OSError, ValueError, KeyError, TypeError):  # none, or not whole
@@ -130,6 +130,7 @@ class _Build:
     def make(self, anew: bool) -> Record:
         request, work = self._request, self._request.work
         self._prepare()
+        self._state = _state(request)  # before the compilers read it
         if not request.nvrtc:  # there is no torch in what is for the GPU alone
             self._headers = headers.of(request, self._given_up)
         with cache.writing():
@@ -287,9 +288,10 @@ class _Build:
 
         said = texts.read(self._log)  # empty if somebody removed the cache
         error = diagnostics.explain(said, self._request, self._log, status, self._jobs)
-        told = {"of": _state(self._request), "text": str(error), "parts": vars(error)}
-        with suppress(OSError):  # only speed is lost
-            files.write_json(self._request.work / cache.FAILURE, told)
+        told = {"of": self._state, "text": str(error), "parts": vars(error)}
+        if error.line:  # else a new try may succeed, as after a compiler was killed
+            with suppress(OSError):  # only speed is lost
+                files.write_json(self._request.work / cache.FAILURE, told)
         raise error
 
     def _tell_plan(self, made: dict[str, Made]) -> None:

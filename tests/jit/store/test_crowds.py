@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,37 @@ def test_a_failure_before_an_edit_is_not_told_again(bench):
     assert builder.last_failure(request)[1]
     bench.write("core/shared.h", "another header\n")
     assert builder.last_failure(request)[1] is None
+
+
+def waiting_for_a_build(bench, gate: Path) -> list[subprocess.Popen]:
+    """A process that builds, whose compiler stands at the gate, and one that waits for it."""
+    builds = bench.start()
+    compiler_pid(gate)
+    waits = bench.start()
+    assert "waiting for process" in waits.stderr.readline()
+    return [builds, waits]
+
+
+@pytest.mark.parametrize("name", ["two/two.cpp", "core/shared.h"])
+def test_a_failure_of_what_was_edited_meanwhile_is_not_told_to_who_waited(bench, tmp_path, name):
+    """Who waited compiles the new text, which may be right."""
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f'//! wait {gate}\n//! error wrong\n#include "core/shared.h"\n')
+    crowd = waiting_for_a_build(bench, gate)
+    bench.write(name, "edited\n")
+    Path(f"{gate}.go").touch()
+    for process in crowd:
+        finish(process)
+    assert bench.counts.count("compile one.cpp") == 2
+
+
+def test_who_waited_for_a_compiler_that_was_killed_tries_again(bench, tmp_path):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    crowd = waiting_for_a_build(bench, gate)
+    os.kill(compiler_pid(gate), signal.SIGKILL)
+    Path(f"{gate}.go").touch()
+    assert [finish(process).get("error") for process in crowd] == ["BuildError", None]
 
 
 def test_a_forked_process_has_no_lock(bench):
