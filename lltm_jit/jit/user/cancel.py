@@ -33,7 +33,13 @@ def cancelled_by(event: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def ended_after(seconds: float | None) -> Iterator[None]:
-    """End the builds of this thread after some seconds, inside a ``with`` block."""
+    """End the builds of this thread after some seconds, inside a ``with`` block.
+
+    Raises:
+        ValueError: that is no time.
+    """
+    if seconds is not None and not seconds >= 0:
+        raise ValueError(f"expected timeout to be a number of seconds from 0 on, but got {seconds}")
     token = _limit.set((seconds, time.monotonic() + seconds) if seconds is not None else None)
     try:
         yield

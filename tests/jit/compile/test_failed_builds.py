@@ -105,6 +105,13 @@ def test_a_build_that_is_not_loaded_is_ended_too(bench, tmp_path, several):
     assert not alive(int(gate.read_text()))
 
 
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_a_timeout_that_is_no_time_is_refused(bench, timeout):
+    with pytest.raises(ValueError, match=f"expected timeout to be a .* but got {timeout}"):
+        load("_C", bench.sources, timeout=timeout)
+    assert bench.counts == []
+
+
 def test_the_wait_for_another_build_counts(bench):
     request = Request(spec("_C", bench.sources))
     who = f"waiting for process {os.getpid()}"
