@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from ..user import cancel
 from ..user.errors import BuildTimeout
-from ..user.errors import BuildTimeout
 
 
 class Compiled(NamedTuple):
