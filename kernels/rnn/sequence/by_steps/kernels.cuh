@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/launch/fast_divide.cuh"
-#include "core/launch/launch.cuh"
+#include "core/launch/block.cuh"
 #include "rnn/sequence/by_steps/kernels.h"
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/numbers/gate_float.cuh"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/launch/fast_divide.cuh"
-#include "core/launch/launch.cuh"
+#include "core/launch/block.cuh"
 #include "core/memory/async_copy.cuh"
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
 #include "stylegan/filtered_lrelu/mma/plan.h"
