@@ -16,7 +16,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
-TEMPLATES = ("scale_add", "unit_rows", "peephole")
+TEMPLATES = ("scale_add", "unit_rows", "soft_clip", "peephole")
 FOLDERS = {
     "lltm_jit.kernels": "kernels",
     **{f"lltm_jit.templates.{name}": f"examples/{name}" for name in TEMPLATES},

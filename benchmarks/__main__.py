@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks import builds, cell, elementwise, load, options, sequence, stylegan
+from benchmarks import builds, cell, elementwise, kernel, load, options, sequence, stylegan
 from benchmarks.shared import machine, plot, table
 from lltm_jit.cli import Parser, ending_well
 
@@ -19,6 +19,7 @@ WHAT = {
     "elementwise": (elementwise, "the elementwise operators, beside plain PyTorch"),
     "jit": (builds, "builds, rebuilds and cached imports of this package"),
     "load": (load, "builds of one source by lltm_jit.load, beside torch's load"),
+    "kernel": (kernel, "lltm_jit.kernel, beside torch.cuda._compile_kernel (needs a GPU)"),
 }
 EXPLAINED = """\
 what is measured:

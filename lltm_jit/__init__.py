@@ -10,7 +10,14 @@ from lltm_jit import _start  # first: it looks for torch
 
 if os.name != "nt":
     from lltm_jit import native, ops
-    from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
+    from lltm_jit.jit import (
+        BuildError,
+        BuildInfo,
+        BuildTimeout,
+        CacheError,
+        LltmJitError,
+        ToolchainError,
+    )
     from lltm_jit.native import include_path
     from lltm_jit.ops import basic as _basic
     from lltm_jit.ops.basic import *  # noqa: F403
@@ -40,6 +47,7 @@ __all__ = [
     "SLSTM",
     "BuildError",
     "BuildInfo",
+    "BuildTimeout",
     "CacheError",
     "GRUCell",
     "Kernel",

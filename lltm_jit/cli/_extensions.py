@@ -103,7 +103,7 @@ def _records() -> list[Record]:
 def loader(spec: Spec) -> str:
     """In words, what loads an extension."""
     if not spec.ours:
-        return "lltm_jit.load"
+        return "lltm_jit.kernel" if spec.nvrtc else "lltm_jit.load"
     return "an import" if spec.name in native.AT_IMPORT else "its first use"
 
 
@@ -117,4 +117,9 @@ def requested(spec: Spec) -> Iterator[Request]:
 def build_file(request: Request) -> BuildFile:
     """The commands of a request, which need not be built; a compiler must be there."""
     builder.check(request)
+    if request.nvrtc:
+        raise LltmJitError(
+            f"{request.spec.name} is a kernel, which NVRTC compiles without a command of its own; "
+            f"`python -m lltm_jit log {request.spec.name}` shows the options"
+        )
     return BuildFile(request)

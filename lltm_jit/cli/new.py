@@ -6,6 +6,7 @@ your own, which uses ``lltm_jit.load``, is one of the examples. All have tests.
 examples:
   python -m lltm_jit new blend --standalone    a project of your own, in ./blend
   python -m lltm_jit new minimal --cell        a recurrent cell and its layer, in ./minimal
+  python -m lltm_jit new gate --kernel         an operator from a CUDA kernel alone, in ./gate
   python -m lltm_jit new softsign --unary      an operator of this package, in its checkout
 
 Without an option it asks, and where nobody is at a terminal it takes --binary. All operators take
@@ -34,6 +35,7 @@ KINDS = {
     "unary": ("sigmoid", "the same, of one tensor"),
     "standalone": ("scale_add", "a project in ./NAME: elementwise, with a number as a parameter"),
     "reduction": ("unit_rows", "a project in ./NAME: with a sum along the last dimension"),
+    "kernel": ("soft_clip", "a project in ./NAME: a CUDA kernel that needs no C++ and no nvcc"),
     "cell": ("peephole", "a project in ./NAME: a recurrent cell and its layer"),
 }
 # Where an elementwise operator is: its maths, its line in the list, its description, and what its
@@ -72,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     if not (checkout / "pyproject.toml").exists():
         raise LltmJitError(
             f"{args.name} would be an operator of lltm_jit itself, but {checkout} is an "
-            "installed copy\n  -> add --standalone, --reduction or --cell for a project of its own"
+            "installed copy\n  -> add --standalone, --reduction, --kernel or --cell for a project "
+            "of its own"
         )
     texts, go = texts_of(checkout, args.name, KINDS[kind][0]), ""
     places = [*texts]
@@ -94,9 +97,9 @@ def _asked(name: str) -> str:
     """What is to be written, from whoever is at the terminal."""
     if not sys.stdin.isatty():
         return "binary"
-    kinds = dict(zip("12345", KINDS, strict=True))
+    kinds = dict(zip("123456", KINDS, strict=True))
     print(*(f"  {key}  {KINDS[kind][1]}" for key, kind in kinds.items()), sep="\n")
-    while (answer := input(f"What is {name} to be, 1 to 5? ").strip()) not in kinds:
+    while (answer := input(f"What is {name} to be, 1 to 6? ").strip()) not in kinds:
         pass
     return kinds[answer]
 

@@ -8,12 +8,13 @@ from .loading.engine import inspect, load
 from .machine.toolchain import Toolchain, detect
 from .request.flags import default_cflags, default_cuda_cflags
 from .request.spec import Spec
-from .user.errors import BuildError, CacheError, LltmJitError, ToolchainError
+from .user.errors import BuildError, BuildTimeout, CacheError, LltmJitError, ToolchainError
 
 __all__ = [
     "Build",
     "BuildError",
     "BuildInfo",
+    "BuildTimeout",
     "CacheError",
     "LltmJitError",
     "Spec",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from .request.texts import without_comments
+from .request.texts import LITERALS, without_comments
 from .user.errors import BuildError
 
 
@@ -89,6 +89,9 @@ class Declared(NamedTuple):
 def declared(text: str) -> list[Declared]:
     """The kernels that a text declares."""
     text = re.sub(r"(?m)^[ \t]*#.*$", "", without_comments(text.replace("\\\n", "")))
+    text = re.sub(
+        LITERALS, lambda each: each[0] if each[0][0].isdigit() else "''", text, flags=re.S
+    )
     found = []
     for mark in re.finditer(r"\b__global__\b", text):
         template = _TEMPLATE.search(text, 0, mark.start())
@@ -168,11 +171,10 @@ def _aliases(texts: Iterable[str]) -> dict[str, str]:
 
 def _parameter(text: str, bound: Mapping[str, str]) -> Parameter:
     text = " ".join(text.partition("=")[0].split())
-    before, star, _ = text.rpartition("*")
+    words, star, _ = re.sub(_QUALIFIER, " ", text).rpartition("*")
     if not star:
-        before, bracket, _ = text.partition("[")
-        star, before = bracket, re.sub(r"\w+\s*$", "", before) if bracket else text
-    words = re.sub(_QUALIFIER, " ", before)
+        words, star, _ = re.sub(_QUALIFIER, " ", text).partition("[")
+        words = re.sub(r"\w+\s*$", "", words) if star else words
     if not star:  # its name is the last word, unless that is a part of the type
         parts = words.split()
         if len(parts) > 1 and re.fullmatch(r"\w+", parts[-1]) and parts[-1] not in _WORDS:
@@ -211,10 +213,11 @@ def _balanced(text: str) -> str:
 
 def _split(text: str) -> list[str]:
     """The parts between commas that stand outside all brackets."""
-    parts, depth = [""], 0
+    parts, depth, angles = [""], 0, 0
     for mark in text:
-        depth += (mark in "([{<") - (mark in ")]}>")
-        if mark == "," and depth == 0:
+        depth += (mark in "([{") - (mark in ")]}")
+        angles += 0 if depth else (mark == "<") - (mark == ">")  # or they compare
+        if mark == "," and depth == angles == 0:
             parts.append("")
         else:
             parts[-1] += mark

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .loading.reload import Reload, reload_module
@@ -26,7 +26,8 @@ Build the cell and put its module into the variable NAME.
 Binds every function that the cell defines at namespace scope, or only the functions that you name.
 Static functions, templates and the contents of anonymous namespaces are not bound. Functions with
 pointers are bound only if you name them, overloaded and noexcept functions never. Conditions of
-the preprocessor are not evaluated. A cell with its own PYBIND11_MODULE is used as it is.
+the preprocessor are not evaluated. A cell with its own PYBIND11_MODULE is used as it is. One of
+CUDA with nothing but kernels gives these, as lltm_jit.kernel does; of a template name instances.
 Errors count lines from the magic, which is line 1 of the cell.
 """
 _QUOTED = r'(?m)^[ \t]*#[ \t]*include[ \t]*"'  # what may lie beside the notebook
@@ -105,6 +106,9 @@ def _build_cell(kind: str, args: Namespace, cell: str, number: str) -> dict[str,
         if not word.isidentifier():
             _refuse(f"expected %%{kind} NAME [FUNCTION..], but got the name {word!r}")
     declared, left_out = functions_of(cell, kind)
+    own_glue = re.search("PYBIND11_MODULE|TORCH_LIBRARY", cell)
+    if kind == "cuda" and "__global__" in cell and not (declared or own_glue):
+        return {variable: _kernels(name, named, args, cell, number)}
     bound = None if "PYBIND11_MODULE" in cell else named or list(declared)
     if bound == [] and "TORCH_LIBRARY" not in cell:
         _refuse(f"the cell defines no function to bind{_told(left_out)}")
@@ -128,6 +132,31 @@ def _build_cell(kind: str, args: Namespace, cell: str, number: str) -> dict[str,
         cell=number,
     )
     return {variable: module}
+
+
+def _kernels(
+    name: str, named: list[str], args: Namespace, cell: str, number: str
+) -> SimpleNamespace:
+    """The kernels of a cell that has no function around them, by their names."""
+    from . import kernel
+    from .declarations import declared
+
+    found = declared(cell)
+    plain = dict.fromkeys(each.name for each in found if not each.template)
+    left_out = {e.name: f"a template: name it as {e.name}<...>" for e in found if e.template}
+    names = named or [*plain]
+    if not names:
+        _refuse(f"the cell has no kernel to compile{_told(left_out)}")
+    if left_out and not named:
+        print(f"not compiled{_told(left_out)}")
+    beside = [os.getcwd()] if re.search(_QUOTED, cell) else []
+    options = [shlex.quote(f"-D{macro}") for macro in args.D]
+    made = kernel.spec_of(name, names, None, [*args.I, *beside], options)
+    made = kernel.with_text(made, CELL, f"\n{cell}")._replace(cell=number)
+    kernels = kernel.kernels_of(made, args.verbose)
+    short = [each.partition("<")[0].rpartition("::")[2] for each in names]
+    once = {s: k for s, k in zip(short, kernels, strict=True) if short.count(s) == 1}
+    return SimpleNamespace(**once, **{k.name: k for k in kernels if k.name not in once})
 
 
 def _told(left_out: dict[str, str]) -> str:

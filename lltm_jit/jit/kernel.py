@@ -10,8 +10,8 @@ import operator
 import os
 import re
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -22,7 +22,7 @@ from .loading import engine
 from .loading.build import Build
 from .loading.reload import show
 from .request.request import IN_NAME
-from .request.spec import CUDA_SUFFIXES, Pairs, Spec, absolute
+from .request.spec import CUDA_SUFFIXES, Spec, absolute
 from .request.texts import read
 from .user.errors import BuildError, LltmJitError, own_frames_hidden
 from .variants import ask_driver, check_constants, driver_words, load_device_code
@@ -98,14 +98,14 @@ def kernel(
             scale[(x.numel() + 255) // 256, 256](x, y, x.numel(), 2.0)
     """
     names = (name,) if isinstance(name, str) else tuple(name)
-    path = os.fspath(source)
-    given: dict[str, Any] = {"paths": absolute([path])}
-    stem = Path(path).stem if isinstance(source, os.PathLike) or _is_path(path) else ""
-    if not stem:
-        stem = re.sub(r"\W.*", "", names[0].partition("<")[0].rpartition("::")[2]) or "kernel"
-        given = of_text(f"{stem}.cu", "source", path)
-    made = spec_of(re.sub(r"[^\w.+-]", "_", stem), names, constants, include_paths, options)
-    kernels = kernels_of(made._replace(**given), verbose)
+    text, how = os.fspath(source), (names, constants, include_paths, options)
+    if isinstance(source, os.PathLike) or _is_path(text):
+        stem = re.sub(r"[^\w.+-]", "_", Path(text).stem)
+        made = spec_of(stem, *how)._replace(paths=absolute([text]))
+    else:
+        plain = re.match(r"\w+", names[0].partition("<")[0].rpartition("::")[2])
+        made = with_text(spec_of(plain[0] if plain else "kernel", *how), "source", text)
+    kernels = kernels_of(made, verbose)
     return kernels[0] if isinstance(name, str) else kernels
 
 
@@ -113,12 +113,10 @@ def _is_path(text: str) -> bool:
     return text.endswith((*CUDA_SUFFIXES, ".cuh")) and "\n" not in text
 
 
-def of_text(file: str, called: str, text: str) -> dict[str, Pairs]:
-    """The fields of a spec for a text that errors call so."""
-    return {
-        "texts": ((file, f'#line 1 "{called}"\n{text}\n'),),
-        "listings": ((called, text),),
-    }
+def with_text(spec: Spec, called: str, text: str) -> Spec:
+    """The spec with a text as its source, which errors call so."""
+    written = f'#line 1 "{called}"\n{text}\n'
+    return spec._replace(texts=((f"{spec.name}.cu", written),), listings=((called, text),))
 
 
 def spec_of(
@@ -260,7 +258,8 @@ class _Code:
 
     def __init__(self, name: str, build: Build) -> None:
         self.name, self._symbol = name, build.record.symbols[name]
-        self._image, self.handle = build.info.library.read_bytes(), ctypes.c_void_p()
+        self._image, self._turn = build.names["code"], threading.Lock()
+        self.handle: ctypes.c_void_p | None = None
         self.parameters = _declared(name, build)
         self.tensors: list[tuple[int, tuple[torch.dtype, ...]]] = []
         self.numbers: list[tuple[int, set[type]]] = []
@@ -292,24 +291,25 @@ class _Code:
                 "CUDA graph is being captured; launch it, or call its load(), before the capture"
             )
         torch.cuda.set_device(device)  # in this thread
-        if not self.handle:
-            library, name = load_device_code(self._image), self._symbol.encode()
-            ask_driver("cuLibraryGetKernel", ctypes.byref(self.handle), library, name)
-            self.driver = ctypes.CDLL("libcuda.so.1")
-            self.call = self.driver.cuLaunchKernelEx
-            self._check_count()
-        function = ctypes.c_void_p()
-        ask_driver("cuKernelGetFunction", ctypes.byref(function), self.handle)
+        with self._turn:
+            if not self.handle:
+                library, name = load_device_code(self._image), self._symbol.encode()
+                handle, driver = ctypes.c_void_p(), ctypes.CDLL("libcuda.so.1")
+                ask_driver("cuLibraryGetKernel", ctypes.byref(handle), library, name)
+                self._check_count(driver, handle)
+                self.call, self.handle = driver.cuLaunchKernelEx, handle
+        ask_driver("cuKernelGetFunction", ctypes.byref(ctypes.c_void_p()), self.handle)
         self.loaded.add(device)
 
-    def _check_count(self) -> None:
+    def _check_count(self, driver: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
         """Compare the declaration with what was compiled, if the driver can tell: CUDA 12.4 on."""
-        if not hasattr(self.driver, "cuKernelGetParamInfo"):
+        if not hasattr(driver, "cuKernelGetParamInfo"):
             return
-        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        sizes, offset, size = list[int](), ctypes.c_size_t(), ctypes.c_size_t()
         where = ctypes.byref(offset), ctypes.byref(size)
-        while self.driver.cuKernelGetParamInfo(self.handle, len(self.sizes), *where) == 0:
-            self.sizes.append(size.value)
+        while driver.cuKernelGetParamInfo(handle, len(sizes), *where) == 0:
+            sizes.append(size.value)
+        self.sizes = sizes
         if len(self.sizes) != len(self.parameters):
             raise BuildError(
                 f"error: {self.name} has {len(self.sizes)} parameters, but its declaration was "
@@ -323,8 +323,6 @@ class _Code:
 
     def slot(self) -> _Slot:
         """Memory that no other launch uses; it may be put into ``free`` afterwards."""
-        with suppress(IndexError):
-            return self.free.pop()
         buffer = ctypes.create_string_buffer(self._size)
         start = ctypes.addressof(buffer)
         pointers = (ctypes.c_void_p * len(self._offsets))(*(start + at for at in self._offsets))
@@ -500,20 +498,24 @@ class Launch:
             code.set_attribute(_SHARED_BYTES, self._shared, device)
         if self._cluster > _USUAL_CLUSTER:
             code.set_attribute(_ANY_CLUSTER, 1, device)
-        slot, held = code.slot(), [values[place] for place in code.others]
-        for place, bytes in zip(code.others, held, strict=True):
-            slot.pointers[place] = ctypes.addressof(bytes)
-            values[place] = 0
-        stream = _stream_of(device) if _stream_of else 0
-        how = (*grid, *self._block, self._shared, stream, *self._more)
         try:
-            code.pack(slot.buffer, 0, *how, *values)
+            slot = code.free.pop()
+        except IndexError:
+            slot = code.slot()
+        buffer, config, pointers = slot
+        if code.others:
+            held = [(place, values[place]) for place in code.others]
+            for place, told in held:
+                pointers[place], values[place] = ctypes.addressof(told), 0
+        stream = _stream_of(device) if _stream_of else 0
+        try:
+            code.pack(buffer, 0, *grid, *self._block, self._shared, stream, *self._more, *values)
         except (struct.error, OverflowError) as error:
             raise code.why_not_packed(values) from error
-        status = code.call(slot.config, code.handle, slot.pointers, None)
+        status = code.call(config, code.handle, pointers, None)
         if status == _NO_CONTEXT:
             torch.cuda.set_device(device)
-            status = code.call(slot.config, code.handle, slot.pointers, None)
+            status = code.call(config, code.handle, pointers, None)
         code.free.append(slot)
         if status:
             raise LltmJitError(

@@ -52,11 +52,13 @@ def load(
     keep_intermediates: bool = True,
     *,
     narrow: bool = True,
+    timeout: float | None = None,
 ) -> Any:
     """Load an extension from C++ and CUDA sources, and build it first if necessary.
 
-    The arguments are those of :func:`torch.utils.cpp_extension.load`, and ``narrow``. After
-    loading, ``import name`` gives the module too, unless another module has that name.
+    The arguments are those of :func:`torch.utils.cpp_extension.load`, ``narrow`` and
+    ``timeout``. After loading, ``import name`` gives the module too, unless another module has that
+    name.
 
     Args:
         name: the name of the extension, and of its Python module.
@@ -80,6 +82,8 @@ def load(
         narrow: in place of ``torch/extension.h`` and torch's other large headers, compile with what
             the sources need of them, which takes a third of the time. What does not compile so gets
             the full headers.
+        timeout: seconds after which a build is ended, with all its processes. Waiting for the same
+            build of another process counts, too.
 
     Returns:
         The module. For ``is_python_module=False``, the path of the loaded library; for
@@ -87,6 +91,7 @@ def load(
 
     Raises:
         BuildError: if the sources do not compile, link or import; the text is the first error.
+        BuildTimeout: if the build takes longer than ``timeout``.
         ToolchainError: if a required compiler is missing, or SYCL is requested.
         CacheError: if the directory for builds cannot be used.
         FileNotFoundError: if there is no such source.
@@ -102,7 +107,7 @@ def load(
     lists = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
     kind = (with_cuda, is_python_module, is_standalone)
     made = spec(name, sources, *lists, build_directory, *kind, narrow=narrow)
-    return load_and_give(made, verbose)
+    return load_and_give(made, verbose, timeout)
 
 
 @own_frames_hidden
@@ -128,6 +133,7 @@ def load_inline(
     no_implicit_headers: bool = False,
     *,
     narrow: bool = True,
+    timeout: float | None = None,
 ) -> Any:
     """Load an extension from sources given as strings.
 
@@ -179,6 +185,7 @@ def load_inline(
         with_cuda=with_cuda,
         is_python_module=is_python_module,
         narrow=narrow,
+        timeout=timeout,
     )
 
 
@@ -192,6 +199,7 @@ def load_listings(
     verbose: bool = False,
     with_pytorch_error_handling: bool = True,
     no_implicit_headers: bool = False,
+    timeout: float | None = None,
     **more: Any,
 ) -> ModuleType | str:
     """``load_inline`` for strings that have names, by which errors call them."""
@@ -211,7 +219,7 @@ def load_listings(
         texts.append((file, head + "".join(pieces)))
     more |= {"texts": tuple(texts), "listings": (*bound, *cuda)}
     made = spec(name, (), build_directory=build_directory, **more)
-    return load_and_give(made, verbose)
+    return load_and_give(made, verbose, timeout)
 
 
 def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:

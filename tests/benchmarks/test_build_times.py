@@ -1,4 +1,4 @@
-"""`python -m benchmarks jit` and `load`."""
+"""`python -m benchmarks jit`, `load` and `kernel`."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from benchmarks import builds, load
+from benchmarks import builds, kernel, load
 from benchmarks.__main__ import main
 from benchmarks.shared.busy import Others
 from lltm_jit import native
@@ -116,6 +116,24 @@ def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch,
     (headers / "extension.h.gch").touch()
     assert main(["load"]) == 1
     assert "would speed up all sides; remove it first" in capsys.readouterr().err
+
+
+def test_the_rows_of_a_kernel(capsys, monkeypatch):
+    """A cached call is that of the process after the first, and a launch is beside an addition."""
+    assert main(["kernel"]) == 1
+    assert "the benchmark of a kernel needs a GPU" in capsys.readouterr().err
+
+    def python(folder, program, side, value):
+        times = {"ours": [0.2, 0.04, 5e-6, 4e-6], "torch": [0.4, 0.1, 2e-5, 4e-6]}[side]
+        return json.dumps([times[0] / (10 if (side, value) == ("ours", "2") else 1), *times[1:]])
+
+    monkeypatch.setattr(kernel, "python", python)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(Others, "share", lambda others: 0.0)
+    rows = [row for group in kernel.measure(None) for row in group]
+    ours = {row.case: row.times["as called"].median for row in rows if row.name == "ours"}
+    assert ours == {"first call": 0.2, "edit": 0.04, "cached": 0.02, "launch, host": 5e-6}
+    assert [row.name for row in rows[-3:]] == ["ours", "_compile_kernel", "torch.add"]
 
 
 def test_what_is_measured_beside_other_programs_is_marked(capsys, monkeypatch, tmp_path):

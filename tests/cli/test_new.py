@@ -41,6 +41,7 @@ FILES = {
         test_blend.py""",
     "unit_rows": """.gitignore README.md blend.py kernels/blend.cpp kernels/blend.h
         kernels/blend_cpu.cpp kernels/blend_cuda.cu test_blend.py""",
+    "soft_clip": ".gitignore README.md blend.cu blend.py test_blend.py",
     "peephole": ".gitignore README.md blend.h blend.py test_blend.py",
 }
 
@@ -58,7 +59,9 @@ def test_the_files_of_a_project(tmp_path, like):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "like"), [("row_mean", "unit_rows"), ("leaky_unit", "peephole")])
+@pytest.mark.parametrize(
+    ("name", "like"), [("row_mean", "unit_rows"), ("gate", "soft_clip"), ("leaky_unit", "peephole")]
+)
 def test_a_new_project_passes_its_tests(tmp_path, name, like):
     """That of one operator is tested with its wheel, in test_own_sources.py."""
     create_standalone(tmp_path, name, like)
@@ -91,7 +94,7 @@ def test_what_an_installed_copy_came_from(monkeypatch, tmp_path):
 
 def test_an_operator_needs_a_checkout(told, monkeypatch, tmp_path):
     monkeypatch.setattr(native, "kernels_directory", lambda: tmp_path / "kernels")
-    said = f"but {tmp_path} is an installed copy\n  -> add --standalone, --reduction or"
+    said = f"but {tmp_path} is an installed copy\n  -> add --standalone, --reduction, "
     assert said in told("new", "blend", code=1)
 
 
@@ -101,7 +104,7 @@ def test_whoever_is_at_a_terminal_is_asked(monkeypatch, told, tmp_path):
     monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or answers.pop(0))
     monkeypatch.chdir(tmp_path)
     out = told("new", "row_mean")
-    assert questions == ["What is row_mean to be, 1 to 5? "] * 3
+    assert questions == ["What is row_mean to be, 1 to 6? "] * 3
     assert "\n  4  a project in ./NAME: with a sum along the last dimension\n" in out
     assert (tmp_path / "row_mean" / "kernels" / "row_mean.h").exists()
 

@@ -10,7 +10,7 @@ from small_checkout import CHECKOUT, copy_with_small_families, run_in
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.store import cache
 
-TEMPLATES = ("scale_add", "unit_rows", "peephole")
+TEMPLATES = ("scale_add", "unit_rows", "soft_clip", "peephole")
 PROGRAM = (
     "import lltm_jit\n"
     "print(lltm_jit.native.tiny.answer())\n"

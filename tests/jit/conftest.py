@@ -9,6 +9,10 @@ import torch
 from engine_bench import Bench
 from package_copy import Package
 
+from lltm_jit.jit.machine import nvrtc
+from lltm_jit.jit.machine.toolchain import Nvrtc
+from lltm_jit.jit.request import request
+
 TEMPLATE = """
 #include <Python.h>
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr};
@@ -76,6 +80,27 @@ def cuda(bench, monkeypatch):
     monkeypatch.setattr("torch.version.cuda", "13.0")
     monkeypatch.setattr("lltm_jit.jit.machine.gpus.compute_capabilities", list)
     return bench
+
+
+@pytest.fixture
+def by_nvrtc(cuda, monkeypatch):
+    """A bench without any compiler but a fake NVRTC, which tells what it compiled: the code is the
+    text. A text with the word "wrong" does not compile.
+    """
+    found = Nvrtc("/fake/libnvrtc.so.13", "13.0.88", (12, 1), ())
+    monkeypatch.setattr(request, "find_nvrtc", lambda home: found)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    cuda.compiled = []
+
+    def compile(path, text, name, options, functions=()):
+        cuda.compiled.append((text, options))
+        if "wrong" in text:
+            return nvrtc.Compiled(b"", {}, f'{name}(2): error: identifier "wrong" is undefined')
+        return nvrtc.Compiled(text.encode(), {name: f"_Z{name}" for name in functions}, "")
+
+    monkeypatch.setattr(nvrtc, "compile", compile)
+    return cuda
 
 
 @pytest.fixture

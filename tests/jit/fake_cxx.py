@@ -26,7 +26,8 @@ MARK = b"\n#FAKE\n"
 def main(version, deaf, orders):
     """``deaf`` to what sources say; ``orders`` are more of them, by the names of sources."""
     program, *arguments = sys.argv
-    if os.path.basename(program) == "nvcc" and not {"-c", "-E"} & {*arguments}:
+    is_nvcc = os.path.basename(program) == "nvcc"
+    if is_nvcc and ("--dryrun" in arguments or not {"-c", "-E"} & {*arguments}):
         answer_as_nvcc(program, arguments)
     elif "--version" in arguments:
         print(f"{version}\nCopyright (C) Free Software Foundation, Inc.")

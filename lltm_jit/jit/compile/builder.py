@@ -17,9 +17,9 @@ from ..request.request import Request, in_short, previous, reasons
 from ..request.spec import CONSTANTS
 from ..store import cache, files, retention
 from ..store.cache import Record
-from ..store.files import Inputs
+from ..store.files import Inputs, digest_of
 from ..user import settings
-from ..user.errors import BuildError, CacheError, SourceEdited, ToolchainError
+from ..user.errors import BuildError, BuildTimeout, CacheError, SourceEdited, ToolchainError
 from ..user.progress import Reporter, many, source_name
 from . import diagnostics, headers, jobs, launcher, ninja, nvrtc
 from .headers import Headers
@@ -71,6 +71,24 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     return record
 
 
+def last_failure(request: Request) -> tuple[int, BuildError | None]:
+    """When the last build of a request failed, as its file tells it, and how, if it had these
+    files; a new try with them would fail in the same way.
+    """
+    path = request.work / cache.FAILURE
+    with suppress(OSError, ValueError, KeyError, TypeError):  # none, or not whole
+        when, told = path.stat().st_mtime_ns, files.read_json(path)
+        same = told["of"] == _state(request)
+        return when, BuildError(told["text"], **told["parts"]) if same else None
+    return 0, None
+
+
+def _state(request: Request) -> str:
+    """A digest of what is asked for, and of the files that may be included."""
+    read = files.closure(map(request.path_of, request.sources), request.searched)
+    return digest_of([request.content, read])
+
+
 class _Build:
     """One build of a request."""
 
@@ -116,7 +134,13 @@ class _Build:
         with cache.writing():
             cache.make_directory(work)
             cache.check_private(work)
-            leftovers = [".ninja_log", ".ninja_deps", ninja.LINK_DEPENDENCIES, cache.LOG]
+            leftovers = [
+                ".ninja_log",
+                ".ninja_deps",
+                ninja.LINK_DEPENDENCIES,
+                cache.LOG,
+                cache.FAILURE,
+            ]
             leftovers += [name + end for name in request.objects for end in (".d", launcher.FULL)]
             for folder in work.glob("narrow-*"):
                 shutil.rmtree(folder)
@@ -174,6 +198,18 @@ class _Build:
 
                 with jobs.compilers(self._jobs, max(1, len(turn))) as mine:
                     status = tool.run(mine, on_line, reporter.tick) if turn or link else 0
+        except BuildTimeout as error:
+            done = finished(request.work)
+            late = next((name for name in turn if name not in done), None)
+            file = sources[late] if late else ""
+            told = f"{error}, while compiling {source_name(file, late)}" if late else str(error)
+            end = f"Error building extension '{request.spec.name}'; full log: {self._log}"
+            raise BuildTimeout(
+                f"{told}\n   = {end}",
+                file=file or None,
+                message=told.removeprefix("error: "),
+                log=str(self._log),
+            ) from None
         finally:
             reporter.close()
         if status != 0 or not (request.work / request.product).exists():
@@ -233,7 +269,11 @@ class _Build:
     def _fail(self, status: int) -> None:
         """Raise the first error."""
         said = texts.read(self._log)  # empty if somebody removed the cache
-        raise diagnostics.explain(said, self._request, self._log, status, self._jobs)
+        error = diagnostics.explain(said, self._request, self._log, status, self._jobs)
+        told = {"of": _state(self._request), "text": str(error), "parts": vars(error)}
+        with suppress(OSError):  # only speed is lost
+            files.write_json(self._request.work / cache.FAILURE, told)
+        raise error
 
     def _tell_plan(self, made: dict[str, Made]) -> None:
         """Describe what is about to happen, for verbose output."""

@@ -198,11 +198,15 @@ def _make(request: Request, reporter: Reporter, force: bool = False) -> tuple[Re
     background.stand_back(request.spec)
     builder.check(request)
     follower = Follower(reporter, request.work / cache.LOG)
+    before, _ = builder.last_failure(request)
     with lock.held(request.place, reporter.say, follower.look):
         reporter.close()
         # Damaged builds were reported by the first look.
         if not force and (record := _find(request, reporter.detail)):
             return record, True
+        failed, error = builder.last_failure(request)
+        if error and failed > before:  # while this process waited
+            raise error
         return builder.build(request, reporter, anew=force), False
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,20 +23,29 @@ from ..request.spec import Spec
 from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
 from ..store.files import Stamps
+from ..user import cancel
 from ..user.errors import BuildError
 
 if TYPE_CHECKING:
     from .operators import Library
 
+_TICK = 0.1  # seconds between looks at whether a waiting thread is still wanted
 _in_process: dict[str, threading.RLock] = {}
 
 # A thread that held a lock does not exist in a forked child, and would never release it.
 os.register_at_fork(after_in_child=_in_process.clear)
 
 
-def thread_lock(key: str) -> threading.RLock:
-    """The lock that the threads of this process share for a key."""
-    return _in_process.setdefault(key, threading.RLock())
+@contextmanager
+def thread_lock(key: str) -> Iterator[None]:
+    """Hold the lock that the threads of this process share for a key."""
+    lock = _in_process.setdefault(key, threading.RLock())
+    while not lock.acquire(timeout=_TICK):
+        cancel.check("waiting for another thread")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_library(record: Record, stamps: Stamps) -> None:
@@ -70,7 +80,9 @@ def import_library(request: Request, record: Record) -> ModuleType:
             module = module_from_spec(import_spec)
             module.__name__ = spec.name
             import_spec.loader.exec_module(module)
-        elif not (spec.standalone or spec.device_code):
+        elif spec.device_code:  # its file may be gone when it is launched
+            vars(module)["code"] = record.file.read_bytes()
+        elif not spec.standalone:
             torch.ops.load_library(path)
     except (ImportError, OSError) as error:
         from ..compile import diagnostics

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from ..request.request import differences
 from ..request.spec import Spec
 from ..store import cache
+from ..user import cancel
 from ..user.errors import LltmJitError
 from . import background, engine, importing
 from .build import Build
@@ -71,10 +72,11 @@ def give(build: Build) -> ModuleType:
         return module
 
 
-def load_and_give(spec: Spec, verbose: bool) -> ModuleType | str:
+def load_and_give(spec: Spec, verbose: bool, timeout: float | None) -> ModuleType | str:
     """What ``load`` returns for a spec: its module, or the path of what is none."""
     background.stand_back(spec)
-    build = engine.load(spec, verbose=verbose or None)
+    with cancel.ended_after(timeout):
+        build = engine.load(spec, verbose=verbose or None)
     library = build.info.library
     place = cache.put(library, Path(spec.root)) if spec.root else library
     module = give(build)

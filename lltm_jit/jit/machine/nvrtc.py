@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..user import cancel
+from ..user.errors import BuildTimeout
 
 
 class Compiled(NamedTuple):
@@ -37,7 +38,7 @@ def compile(
 ) -> Compiled:
     """Compile a text by the NVRTC at a path. Several threads can do so at the same time.
 
-    The work ends early if it is cancelled, with NVRTC of CUDA 13 on.
+    The work ends early if it is cancelled, or takes too long, where NVRTC can do that: CUDA 13.
 
     Args:
         path: that of the library.
@@ -52,7 +53,7 @@ def compile(
     def interrupt(*_: Any) -> int:
         try:
             cancel.check()
-        except (cancel.Cancelled, KeyboardInterrupt) as error:  # it cannot pass through C
+        except (cancel.Cancelled, BuildTimeout, KeyboardInterrupt) as error:  # C cannot pass it on
             stopped.append(error)
         return bool(stopped)
 

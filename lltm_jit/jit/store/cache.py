@@ -26,6 +26,7 @@ SCHEMA = 13  # of the records; a part of each key, so that versions share a root
 # request, and from which files.
 NAME, REQUEST, FILES = 4, 20, 28
 RECORD, LOG, BUILD_FILE = "ok.json", "build.log", "build.ninja"
+FAILURE = "failure.json"  # of the last build, where it is compiled
 WHEEL_FOLDER = "prebuilt"  # of a package: the libraries that its wheel brings
 _KEY = r"[0-9a-f]{20,}"
 _SPACE = (

@@ -52,7 +52,7 @@ def held(
             say(f"waiting for {holder or 'another process that is building'}")
             said = True
         time.sleep(0.1 if said else 0.02)
-        cancel.check()
+        cancel.check(f"waiting for {holder or 'another process'}")
         look()
     try:
         yield

@@ -58,6 +58,10 @@ class BuildError(LltmJitError, ImportError):
         self.message, self.log = message, log
 
 
+class BuildTimeout(BuildError):
+    """A build took longer than it was given. What it had compiled by then is kept."""
+
+
 class ToolchainError(LltmJitError, ImportError):
     """A tool that the build needs is missing on this machine, or a setting is invalid."""
 

@@ -11,6 +11,7 @@ import lltm_jit
 from lltm_jit.jit import BuildError, ipython, torch_api
 from lltm_jit.jit.ipython import functions_of
 from lltm_jit.jit.loading import engine
+from lltm_jit.jit.machine import nvrtc
 
 
 @pytest.fixture
@@ -268,3 +269,36 @@ def test_wrong_use_is_told(shell):
             shell.run_cell_magic("cpp", line, cell)
     with pytest.raises(UsageError, match="nothing is not a variable that holds a module"):
         shell.run_line_magic("lltm_reload", "nothing")
+
+
+KERNELS = """__global__ void one(float* x) { *x = 1; }
+template <typename T>
+__global__ void all(T* x) { *x = 2; }
+"""
+
+
+def test_a_cell_of_kernels_gives_these(shell, by_nvrtc, capsys):
+    """It needs no C++ around them, and no other compiler."""
+    shell.run_cell_magic("cuda", "mine", KERNELS)
+    assert vars(shell.user_ns["mine"]).keys() == {"one"}
+    assert "not compiled: all (a template: name it as all<...>)" in capsys.readouterr().out
+    shell.run_cell_magic("cuda", "mine one all<float>", KERNELS)
+    assert shell.user_ns["mine"].all.name == "all<float>"
+    shell.run_cell_magic("cuda", "mine all<int> all<float>", KERNELS)
+    assert vars(shell.user_ns["mine"]).keys() == {"all<int>", "all<float>"}
+
+
+def test_an_error_in_a_cell_of_kernels_has_its_line(shell, by_nvrtc, monkeypatch):
+    shell.execution_count = 7
+    said = 'the cell(3): error: identifier "y" is undefined\n  __global__ void f() { y; }\n'
+    failed = nvrtc.Compiled(b"", {}, f"{said}                        ^\n")
+    monkeypatch.setattr(nvrtc, "compile", lambda *asked: failed)
+    with pytest.raises(BuildError, match=r"Cell In\[7\], line 3\n  \|\n3 \| __global__ void f"):
+        shell.run_cell_magic("cuda", "mine", "// a comment\n__global__ void f() { y; }\n")
+
+
+def test_a_cell_of_templates_alone_is_refused(shell, by_nvrtc):
+    from IPython.core.error import UsageError
+
+    with pytest.raises(UsageError, match="no kernel to compile: all"):
+        shell.run_cell_magic("cuda", "mine", KERNELS.partition("\n")[2])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -17,6 +20,7 @@ from lltm_jit.jit.request import request as requests
 from lltm_jit.jit.request.flags import nvrtc_architecture
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.user import cancel
+from lltm_jit.jit.user.errors import BuildTimeout
 
 SCALE = """#include "two.h"
 template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= two() * FACTOR; }
@@ -24,24 +28,11 @@ template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= two() * FA
 
 
 @pytest.fixture
-def mine(cuda, monkeypatch):
-    """A bench with a kernel, and with no compiler at all; NVRTC is a fake one."""
-    found = Nvrtc("/fake/libnvrtc.so.13", "13.0.88", (12, 1), ())
-    monkeypatch.setattr(requests, "find_nvrtc", lambda home: found)
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
-    monkeypatch.setenv("CXX", "/nowhere/c++")
-    cuda.compiled = []
-
-    def compile(path, text, name, options, functions=()):
-        cuda.compiled.append((text, options))
-        if "wrong" in text:
-            return nvrtc.Compiled(b"", {}, f'{name}(2): error: identifier "wrong" is undefined')
-        return nvrtc.Compiled(text.encode(), {name: f"_Z{name}" for name in functions}, "")
-
-    monkeypatch.setattr(nvrtc, "compile", compile)
-    cuda.write("two.h", "inline int two() { return 2; }\n")
-    cuda.write("scale.cu", SCALE)
-    return cuda
+def mine(by_nvrtc):
+    """A bench with a kernel, and no compiler but a fake NVRTC."""
+    by_nvrtc.write("two.h", "inline int two() { return 2; }\n")
+    by_nvrtc.write("scale.cu", SCALE)
+    return by_nvrtc
 
 
 @pytest.fixture
@@ -256,13 +247,15 @@ def test_an_unknown_flag_is_told(real_nvrtc):
         load(real_nvrtc, cuda_cflags=("-O3",))
 
 
+LARGE = "\n".join(
+    f"__global__ void k{i}(float* x) {{ *x = powf(*x, {i}.5f); }}" for i in range(300)
+)
+
+
 def test_threads_compile_at_the_same_time(real_nvrtc):
     """A small kernel is done while another thread compiles a large one."""
-    lines = (f"__global__ void k{i}(float* x) {{ *x = powf(*x, {i}.5f); }}" for i in range(300))
     path = find_nvrtc(None).path
-    large = threading.Thread(
-        target=nvrtc.compile, args=(path, "\n".join(lines), "large.cu", ["-arch=sm_90"])
-    )
+    large = threading.Thread(target=nvrtc.compile, args=(path, LARGE, "large.cu", ["-arch=sm_90"]))
     nvrtc.compile(path, "__global__ void f() {}", "small.cu", ["-arch=sm_90"])
     large.start()
     time.sleep(0.1)
@@ -271,11 +264,18 @@ def test_threads_compile_at_the_same_time(real_nvrtc):
     large.join()
 
 
-def test_a_compilation_is_cancelled(real_nvrtc):
-    event = threading.Event()
-    event.set()
+def test_a_compilation_ends_when_it_is_cancelled_or_takes_too_long(real_nvrtc):
+    path, event = find_nvrtc(None).path, threading.Event()
+    threading.Timer(0.1, event.set).start()
+    began = time.monotonic()
     with cancel.cancelled_by(event), pytest.raises(cancel.Cancelled):
-        load(real_nvrtc)
+        nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
+    cancelled = time.monotonic() - began
+    with cancel.ended_after(0.1), pytest.raises(BuildTimeout, match=r"after 0\.1 s"):
+        nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
+    began = time.monotonic()
+    nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
+    assert cancelled < (time.monotonic() - began) / 2
 
 
 def test_a_kernel_without_any_tool(real_nvrtc, monkeypatch):
@@ -284,3 +284,17 @@ def test_a_kernel_without_any_tool(real_nvrtc, monkeypatch):
     monkeypatch.setenv("CXX", "c++")
     assert not shutil.which("c++")
     assert engine.build(spec(real_nvrtc)).compiler.startswith("NVRTC")
+
+
+def test_many_processes_compile_once(real_nvrtc):
+    program = (
+        "import sys, lltm_jit\n"
+        "print(lltm_jit.kernel(sys.argv[1], 'scale<float>', constants={'FACTOR': 3}))"
+    )
+    environment = {**os.environ, "LLTM_JIT_AT_IMPORT": "0"}
+    command = [sys.executable, "-c", program, str(real_nvrtc.sources / "scale.cu")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(4)]
+    told = [process.communicate(timeout=120) for process in running]
+    assert {out for out, _ in told} == {"<kernel scale<float>(T* x)>\n"}
+    assert sum("building scale" in err for _, err in told) == 1

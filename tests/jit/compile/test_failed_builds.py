@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from engine_bench import compiler_pid, text_of
+from engine_bench import alive, compiler_pid, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit.compile import objects
-from lltm_jit.jit.loading import engine
-from lltm_jit.jit.store import cache
+from lltm_jit.jit.loading import engine, importing
+from lltm_jit.jit.request.request import Request
+from lltm_jit.jit.request.spec import spec
+from lltm_jit.jit.store import cache, lock
+from lltm_jit.jit.torch_api import load
 from lltm_jit.jit.user import cancel
 
 
@@ -68,6 +73,38 @@ def test_what_a_cancelled_build_finished_is_not_compiled_again(bench, tmp_path, 
         engine.build(bench.spec())
     assert bench.counts == ["compile one.cpp", "compile two.cpp"]
     bench.edited("two/two.cpp", "two\n")
+
+
+def test_a_build_that_takes_too_long_is_ended(bench, tmp_path, monkeypatch):
+    """With its compilers; what was finished is kept, and the next try compiles the rest."""
+    monkeypatch.setenv("MAX_JOBS", "1")
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", "long, and so the first\n" * 99)
+    bench.write("two/two.cpp", f"//! wait {gate}\n")
+    with pytest.raises(jit.BuildTimeout) as caught:
+        load("_C", bench.sources, timeout=3)
+    error = caught.value
+    assert str(error).startswith("error: the build was ended after 3 s, while compiling two.cpp\n")
+    assert error.file == str(bench.sources / "two/two.cpp")
+    assert "FAILED" not in Path(error.log).read_text()
+    assert not alive(int(gate.read_text()))
+    assert bench.counts == ["compile one.cpp", "compile two.cpp"]
+    bench.write("two/two.cpp", "two\n")
+    load("_C", bench.sources, timeout=100)
+    assert bench.counts == ["compile two.cpp", "link"]
+    load("_C", bench.sources, timeout=0)  # which builds nothing
+
+
+def test_the_wait_for_another_build_counts(bench):
+    request = Request(spec("_C", bench.sources))
+    who = f"waiting for process {os.getpid()}"
+    with lock.held(request.place, print), pytest.raises(jit.BuildTimeout, match=who):
+        load("_C", bench.sources, timeout=0.2)
+    with ThreadPoolExecutor(1) as pool, importing.thread_lock(request.key):
+        waiting = pool.submit(load, "_C", bench.sources, timeout=0.2)
+        with pytest.raises(jit.BuildTimeout, match="while waiting for another thread"):
+            waiting.result()
+    assert bench.counts == []
 
 
 @pytest.mark.parametrize("left", ["", "# ninja log v7\n0\t5\t17"])

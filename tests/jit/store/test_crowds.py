@@ -19,6 +19,7 @@ from engine_bench import ALL, compiler_pid, finish, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
+from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading import importing
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache, lock
@@ -38,6 +39,33 @@ def test_crowd_builds_once(bench, tmp_path):
     assert sum(line.startswith("lltm_jit: waiting for ") for line in firsts) == CROWD - 1
     named = [line for line in firsts if "waiting for process" in line]
     assert {"which has been building since" in line for line in named} == {True}
+
+
+def test_a_crowd_hears_of_one_failure(bench, tmp_path):
+    """Who waited for a build that fails compiles nothing; who comes later tries again."""
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n//! error nonsense\n")
+    crowd = [bench.start() for _ in range(CROWD)]
+    for process in crowd:  # all are here
+        process.stderr.readline()
+    Path(f"{gate}.go").touch()
+    told = [finish(process)["message"].splitlines()[0] for process in crowd]
+    assert told == ["error: nonsense"] * CROWD
+    assert bench.counts.count("compile one.cpp") == 1
+    with pytest.raises(jit.BuildError) as caught:
+        bench.load()
+    assert (caught.value.line, caught.value.message) == (2, "nonsense")
+    assert "compile one.cpp" in bench.counts
+
+
+def test_a_failure_before_an_edit_is_not_told_again(bench):
+    bench.write("one/one.cpp", '//! error nonsense\n#include "core/shared.h"\n')
+    with pytest.raises(jit.BuildError):
+        bench.load()
+    request = Request(bench.spec())
+    assert builder.last_failure(request)[1]
+    bench.write("core/shared.h", "another header\n")
+    assert builder.last_failure(request)[1] is None
 
 
 def test_a_forked_process_has_no_lock(bench):
