@@ -33,7 +33,7 @@ def check(request: Request) -> None:
         ToolchainError: a compiler or ninja is missing, or a setting is wrong.
     """
     spec, tools = request.spec, request.toolchain
-    if request.nvrtc or spec.nvrtc:
+    if request.by_nvrtc:
         nvrtc.check(request)
     else:
         if tools.cxx is None or not tools.cxx_version:

@@ -62,6 +62,7 @@ variants.declare(
         prepare="filtered_lrelu on tensors of these sizes and dtype, forward and backward,",
         optional=True,
         device_code=True,
+        nvrtc=True,
     )
 )
 

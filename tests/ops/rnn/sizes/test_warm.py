@@ -115,8 +115,7 @@ def with_nvcc(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     info = SimpleNamespace(info=SimpleNamespace(cuda_version="13.0"))
     monkeypatch.setattr(native, "load", lambda family: info)
-    tools = SimpleNamespace(architectures=("8.0",))
-    monkeypatch.setattr(warm.toolchain, "detect", lambda: tools)
+    monkeypatch.setattr(variants, "architectures", lambda variant: ("8.0",))
     monkeypatch.setattr(variants, "builds_of", lambda variants: asked.extend(variants) or [])
     return asked
 
