@@ -150,7 +150,7 @@ def _kernels(
     if left_out and not named:
         print(f"not compiled{_told(left_out)}")
     beside = [os.getcwd()] if re.search(_QUOTED, cell) else []
-    options = [shlex.quote(f"-D{macro}") for macro in args.D]
+    options = [f"-D{macro}" for macro in args.D]
     made = kernel.spec_of(name, names, None, [*args.I, *beside], options)
     made = kernel.with_text(made, CELL, f"\n{cell}")._replace(cell=number)
     kernels = kernel.kernels_of(made, args.verbose)

@@ -9,6 +9,7 @@ import ctypes
 import operator
 import os
 import re
+import shlex
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +136,7 @@ def spec_of(
     check_constants(name, values.items())
     return Spec(
         name,
-        cuda_cflags=tuple(options),
+        cuda_cflags=tuple(map(shlex.quote, options)),
         include_paths=absolute(include_paths),
         python_module=False,
         narrow=False,
@@ -307,7 +308,7 @@ class _Code:
             return
         sizes, offset, size = list[int](), ctypes.c_size_t(), ctypes.c_size_t()
         where = ctypes.byref(offset), ctypes.byref(size)
-        while driver.cuKernelGetParamInfo(handle, len(sizes), *where) == 0:
+        while driver.cuKernelGetParamInfo(handle, ctypes.c_size_t(len(sizes)), *where) == 0:
             sizes.append(size.value)
         self.sizes = sizes
         if len(self.sizes) != len(self.parameters):

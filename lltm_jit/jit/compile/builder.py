@@ -25,6 +25,10 @@ from . import diagnostics, headers, jobs, launcher, ninja, nvrtc
 from .headers import Headers
 from .objects import Made, Store, finished
 
+# Seconds between two prunings for what NVRTC compiles, which takes less time than one of these.
+_PRUNING = 60
+_pruned = -float(_PRUNING)  # when
+
 
 def check(request: Request) -> None:
     """Refuse a build that is known to fail, before anything is compiled. Writes nothing.
@@ -55,6 +59,7 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
         ToolchainError: the compiler or ninja is missing.
         CacheError: the build cannot be written.
     """
+    global _pruned
     check(request)
     cache.make_builds_directory()
     last = None if anew else previous(request)
@@ -64,8 +69,10 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     try:
         record = _Build(request, reporter, why, count, last).make(anew)
     finally:
-        with suppress(CacheError, OSError):
-            retention.prune()
+        if not request.nvrtc or time.monotonic() - _pruned > _PRUNING:
+            _pruned = time.monotonic()
+            with suppress(CacheError, OSError):
+                retention.prune()
     took = f"{record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
     reporter.say(f"{request.spec.title} ready in {took}")
     return record

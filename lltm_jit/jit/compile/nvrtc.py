@@ -32,8 +32,8 @@ _STANDARD = os.path.join(os.path.dirname(__file__), "standard")
 _DIRECTIVE = r"(?m)^[ \t]*(?:#|%:)[ \t]*(?:include|include_next|import)\b[ \t]*(.*?)[ \t]*$"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
 _NAMING = r"^__nv_name_map\(\d+\): (error): "  # where NVRTC places an error in a kernel's name
-# Options by which NVRTC reads a file that no include names, or writes one.
-_FILES = r"-?-(?:pre-include|include$|options-file|optf|.*pch)"
+# Options by which NVRTC reads a file that no include names, or in another folder, or writes one.
+_FILES = r"-I|-?-(?:include-path|pre-include|include$|options-file|optf|.*pch)"
 
 
 def check(request: Request) -> None:
@@ -72,11 +72,11 @@ class Command:
             *flags.words(request.cuda_cflags),
             *(f"-I{folder}" for folder in (*request.include_paths, *self._folders)),
         ]
-        for option in self._options:
+        for option in flags.words(request.cuda_cflags):
             if re.match(_FILES, option):
                 raise BuildError(
                     f"{request.spec.name}: NVRTC does not report the files of {option}, whose "
-                    "edits would go unnoticed; include headers in the source"
+                    "edits would go unnoticed; include headers in the source and use include_paths"
                 )
 
     def commands(self) -> dict[str, str]:
@@ -92,7 +92,7 @@ class Command:
         request, began = self._request, time.time()
         work, name, command = request.work, self._name, self.commands()[self._name]
         try:
-            text = Path(self._source).read_text("utf-8", "replace")
+            text = Path(self._source).read_text("utf-8", "surrogateescape")
         except OSError as error:
             raise BuildError(f"error: cannot read {self._source}: {error.strerror}") from error
         if request.spec.constants:  # in front of the source, as if it included them

@@ -158,14 +158,15 @@ def find_nvrtc(cuda_home: str | None) -> Nvrtc | None:
     packages = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
     major = (torch.version.cuda or "none").partition(".")[0]
     homes = [f"{packages}/{name}" for name in (f"cu{major}", "cuda_nvrtc", "cuda_runtime")]
-    homes.append(cuda_home or "/usr/local/cuda")
+    homes += [cuda_home or "/usr/local/cuda", sys.prefix]  # that of conda has CUDA, too
     ends = [f"/{folder}/libnvrtc.so.{major}" for folder in ("lib", "lib64", "targets/*/lib")]
     found = (path for home in homes for end in ends for path in sorted(glob.glob(home + end)))
     path = next(found, "")
     facts = _answers([path], "nvrtc") if path else {}
     if not facts.get("version"):
         return None
-    headers = [f"{home}/include{end}" for home in homes for end in ("", "/cccl")]
+    headers = [f"{home}/include" for home in homes if os.path.exists(f"{home}/include/cuda.h")]
+    headers += [f"{folder}/cccl" for folder in headers]
     there = tuple(folder for folder in headers if os.path.isdir(folder))
     return Nvrtc(path, facts["version"], tuple(facts["newest"]), there)
 

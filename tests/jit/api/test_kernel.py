@@ -70,9 +70,9 @@ class Driver:
         return 0
 
     def cuKernelGetParamInfo(self, kernel, place, offset, size):
-        if place >= len(self.sizes):
+        if place.value >= len(self.sizes):
             return 1
-        size._obj.value = self.sizes[place]
+        size._obj.value = self.sizes[place.value]
         return 0
 
     def cuKernelSetAttribute(self, attribute, value, kernel, device):

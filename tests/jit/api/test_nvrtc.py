@@ -13,8 +13,9 @@ import time
 import pytest
 
 from lltm_jit import jit
+from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.machine import gpus, nvrtc
+from lltm_jit.jit.machine import gpus, nvrtc, toolchain
 from lltm_jit.jit.machine.toolchain import Nvrtc, find_nvrtc
 from lltm_jit.jit.request import request as requests
 from lltm_jit.jit.request.flags import nvrtc_architecture
@@ -93,6 +94,16 @@ def test_what_makes_another_build(mine, monkeypatch):
     assert len(mine.compiled) == number + len(others)
 
 
+def test_a_cache_is_pruned_after_the_first_of_many_small_builds(mine, monkeypatch):
+    pruned = []
+    monkeypatch.setattr(builder.retention, "prune", lambda: pruned.append(1))
+    monkeypatch.setattr(builder, "_pruned", -1e9)
+    for number in range(3):
+        mine.write("scale.cu", SCALE + f"// {number}\n")
+        load(mine)
+    assert pruned == [1]
+
+
 def test_a_return_to_an_earlier_text_compiles_nothing(mine):
     first = load(mine)
     mine.write("scale.cu", SCALE + "\n")
@@ -145,7 +156,9 @@ def test_a_header_that_is_not_known_is_refused(mine, include):
         load(mine)
 
 
-@pytest.mark.parametrize("flag", ["--pre-include=a.h", "-include", "-pch", "--options-file=a"])
+@pytest.mark.parametrize(
+    "flag", ["-Ia", "--include-path=a", "--pre-include=a.h", "-include", "-pch", "--options-file=a"]
+)
 def test_flags_with_files_are_refused(mine, flag):
     with pytest.raises(jit.BuildError, match=f"does not report the files of {flag}, whose"):
         load(mine, cuda_cflags=(flag,))
@@ -197,6 +210,27 @@ def test_no_architecture_for_all_gpus_is_an_error(mine, monkeypatch):
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(8, 0)])
     with pytest.raises(jit.ToolchainError, match=r"and none of 9\.0a runs on all GPUs of this"):
         load(mine)
+
+
+def test_torchs_own_nvrtc_is_found_before_the_toolkits(cuda, monkeypatch, tmp_path):
+    packages, toolkit = tmp_path / "site-packages", tmp_path / "cuda"
+    own, other = packages / "nvidia" / "cu13", toolkit
+    for folder, lib in ((own, "lib"), (other, "lib64")):
+        (folder / lib).mkdir(parents=True)
+        (folder / lib / "libnvrtc.so.13").touch()
+        (folder / "include" / "cccl").mkdir(parents=True)
+        (folder / "include" / "cuda.h").touch()
+    monkeypatch.setattr("torch.__file__", str(packages / "torch" / "__init__.py"))
+    facts = {"version": "13.0.88", "newest": [12, 1]}
+    monkeypatch.setattr(toolchain, "_answers", lambda command, kind: facts)
+    found = find_nvrtc(str(toolkit))
+    assert found.path == str(own / "lib" / "libnvrtc.so.13")
+    both = [str(folder / "include") for folder in (own, other)]
+    assert found.include_paths == (*both, *(f"{path}/cccl" for path in both))
+    shutil.rmtree(own)
+    assert find_nvrtc(str(toolkit)).path == str(other / "lib64" / "libnvrtc.so.13")
+    shutil.rmtree(other)
+    assert find_nvrtc(str(toolkit)) is None
 
 
 @pytest.mark.parametrize("missing", ["CUDA_HOME", "CXX"])
