@@ -7,7 +7,7 @@
 #include "core/channel_sum/host.h"
 #include "core/host/checks.h"
 #include "core/launch/device.h"
-#include "stylegan/filtered_lrelu/mma/variant.h"
+#include "stylegan/filtered_lrelu/mma/host/variant.h"
 #include "stylegan/filtered_lrelu/operators.h"
 #include "stylegan/filtered_lrelu/plan.h"
 

@@ -8,8 +8,8 @@ result with what torch's own ``load`` writes.
 
 from __future__ import annotations
 
-import logging
 import glob
+import logging
 import os
 import re
 import select

@@ -28,7 +28,7 @@ from ..user.progress import FAILED
 from .objects import NINJA_LOG, SYMBOLS
 
 # Headers of the standard library for code on the GPU. NVRTC has none of its own.
-_STANDARD = os.path.join(os.path.dirname(__file__), "standard")
+STANDARD = os.path.join(os.path.dirname(__file__), "standard")
 _DIRECTIVE = r"(?m)^[ \t]*(?:#|%:)[ \t]*(?:include|include_next|import)\b[ \t]*(.*?)[ \t]*$"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
 _NAMING = r"^__nv_name_map\(\d+\): (error): "  # where NVRTC places an error in a kernel's name
@@ -66,7 +66,7 @@ class Command:
         self._source = request.path_of(source)
         told = request.architectures[0].replace(".", "")
         kind = "compute_" if told.endswith("+PTX") else "sm_"
-        self._folders = [_STANDARD, *self._nvrtc.include_paths]  # after the request's own
+        self._folders = [STANDARD, *self._nvrtc.include_paths]  # after the request's own
         self._options = [
             f"-arch={kind}{told.removesuffix('+PTX')}",
             *flags.words(request.cuda_cflags),

@@ -1,4 +1,4 @@
-#include "stylegan/filtered_lrelu/mma/variant.h"
+#include "stylegan/filtered_lrelu/mma/host/variant.h"
 
 #ifdef LLTM_JIT_CUDA
 #include "core/python/variant.h"
