@@ -272,7 +272,7 @@ static_assert(std::numeric_limits<float>::infinity() > std::numeric_limits<float
 __global__ void f(float* x, std::int64_t n) {
   std::pair<float, std::conditional_t<true, int, float>> all{std::exp(x[0]), std::abs(-1)};
   std::memcpy(x, &all.first, sizeof(float));
-  if (std::isnan(x[1])) x[2] = std::fabs(all.second + n);
+  if (std::isnan(x[1])) x[2] = std::fabs(all.second - float(n));
 }
 """
     real_nvrtc.write("scale.cu", includes + uses)

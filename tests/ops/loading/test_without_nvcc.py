@@ -49,7 +49,7 @@ from lltm_jit.jit import variants
 from lltm_jit.ops.rnn import sequence
 from lltm_jit.ops.stylegan import filtered_lrelu
 
-cells = {"lstm": "Lstm", "slstm": "Slstm"}
+cells = {"slstm": "Slstm", "lstm": "Lstm"}
 shapes = {"Half": "16,2,4,4,1,0,0,2,0,0", "float": "16,2,4,16,2,0,1,4,1,0"}
 use = {"CONTROLS": "1", "PADDED": "1", "SEVERAL": "0"}
 asked = []
@@ -62,7 +62,7 @@ for (header, cell), (element, shape) in zip(cells.items(), shapes.items()):
     every = {**names, **use, "SHAPE": shape}
     asked += [
         ("rnn.sequence_forward", {**every, "SAVES": "1"}),
-        ("rnn.sequence_backward", {**every, "ALL_STATES": "1"}),
+        ("rnn.sequence_backward", {**every, "ALL_STATES": "0"}),
         ("rnn.sequence_steps", names),
     ]
 many = {**every, "ELEMENT": "BFloat16", "SHAPE": "2,24,2,9,5,0,0"}
