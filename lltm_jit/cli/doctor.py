@@ -17,6 +17,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,7 @@ from lltm_jit.jit.user.causes import cure_of
 
 from . import _extensions
 
+_DRIVER = Path("/sys/module/nvidia/version")
 _NEWEST_TESTED = "2.13"  # as the README says, too
 _STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # what torch's own build asks for
 # Includes a header of torch, because torch decides how new the compiler must be.
@@ -221,6 +223,8 @@ def gpu() -> Finding:
     if not capabilities:
         return ok("none, or no working NVIDIA driver")
     names = ", ".join(f"sm_{major}{minor}" for major, minor in capabilities)
+    with suppress(OSError):
+        names += f", driver {_DRIVER.read_text().strip()}"
     if torch.version.cuda is None:
         return warning(f"{names}, but this torch is built without CUDA", cuda_cure())
     if not torch.cuda.is_available():

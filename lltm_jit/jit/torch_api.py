@@ -20,6 +20,7 @@ from .loading.build import BuildInfo
 from .loading.reload import load_and_give
 from .request.spec import BINDINGS, refuse_sycl, spec
 from .store import cache
+from .user import cancel
 from .user.errors import own_frames_hidden
 
 __all__ = ["build", "load", "load_inline"]
@@ -252,7 +253,11 @@ def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
 def build(name: str, sources: Paths, **named: Any) -> BuildInfo: ...
 @overload
 def build(
-    name: Sequence[Mapping[str, Any]], *, force: bool = False, verbose: bool = False
+    name: Sequence[Mapping[str, Any]],
+    *,
+    force: bool = False,
+    verbose: bool = False,
+    timeout: float | None = None,
 ) -> list[BuildInfo]: ...
 @own_frames_hidden
 def build(
@@ -261,6 +266,7 @@ def build(
     *,
     force: bool = False,
     verbose: bool = False,
+    timeout: float | None = None,
     **arguments: Any,
 ) -> BuildInfo | list[BuildInfo]:
     """Compile what :func:`load` would load, without importing it.
@@ -273,13 +279,14 @@ def build(
         arguments: further arguments of :func:`load`.
         force: compile every file, even if the build is in the cache.
         verbose: print the compilers' commands and output.
+        timeout: seconds after which all these builds are ended.
 
     Returns:
         A :class:`BuildInfo`, or a list of them for a list.
 
     Raises:
-        BuildError, ToolchainError, CacheError, TypeError: as for :func:`load`. What the other
-            extensions have compiled by then is kept.
+        BuildError, BuildTimeout, ToolchainError, CacheError, TypeError: as for :func:`load`. What
+            the other extensions have compiled by then is kept.
 
     Example:
         One extension, then two at the same time::
@@ -293,7 +300,8 @@ def build(
     one = isinstance(name, str)
     asked = [{"name": name, "sources": sources, **arguments}] if isinstance(name, str) else name
     specs = [spec(**each) for each in asked]
-    infos = engine.build_all(specs, force=force, verbose=verbose or None)
+    with cancel.ended_after(timeout):
+        infos = engine.build_all(specs, force=force, verbose=verbose or None)
     for each, info in zip(specs, infos, strict=True):
         if each.root:
             cache.put(info.library, Path(each.root))

@@ -79,13 +79,34 @@ def test_a_wrong_setting_is_told_once(findings, monkeypatch, variable, value, ex
     assert (found["memory"]["text"] == "skipped: see settings") == (variable == "MAX_JOBS")
 
 
-def test_misspelt_names_are_told(finding, monkeypatch, told):
-    monkeypatch.setenv("LLTM_JIT_VERBOS", "1")
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("LLTM_JIT_VERBOS", "did you mean LLTM_JIT_VERBOSE?"),
+        ("LLTM_JIT_DISABLED_JIT", "did you mean LLTM_JIT_DISABLE_JIT?"),
+        ("LLTM_JIT_SPEED", "MAX_JOBS.env.example lists all settings"),
+    ],
+)
+def test_misspelt_names_are_told(finding, monkeypatch, told, name, cure):
+    monkeypatch.setenv(name, "1")
     monkeypatch.setenv("CXXFLAGS", "-O2")  # another program's, and no mistake
-    wrong = "LLTM_JIT_VERBOS is not a setting; MAX_JOBS.env.example lists all settings"
+    wrong = f"{name} is not a setting; {cure}"
     found = finding("settings")
     assert (found["status"], found["text"]) == ("warning", wrong)
     assert f"setting   {wrong}" in told("info", "basic").splitlines()
+
+
+@pytest.mark.parametrize("version", ["580.65.06", ""])
+def test_the_driver_of_the_gpu(finding, monkeypatch, tmp_path, version):
+    """Its version, where the system tells it."""
+    file = tmp_path / "version"
+    if version:
+        file.write_text(f"{version}\n")
+    monkeypatch.setattr(doctor, "_DRIVER", file)
+    monkeypatch.setattr(doctor.gpus, "compute_capabilities", lambda: [(9, 0)])
+    monkeypatch.setattr(torch.version, "cuda", None)
+    told = f"sm_90, driver {version}" if version else "sm_90"
+    assert finding("GPU")["text"] == f"{told}, but this torch is built without CUDA"
 
 
 def test_a_root_open_to_others(finding, empty_root):

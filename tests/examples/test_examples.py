@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from lltm_jit.jit import detect
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -79,6 +82,25 @@ def check_outputs(notebook, expected):
         assert any(text in shown for shown in texts), f"nowhere {text!r}"
     last = notebook["cells"][-1]["outputs"]
     assert any("image/png" in output.get("data", {}) for output in last), "no plot at the end"
+
+
+@pytest.mark.slow
+def test_the_judge_outlives_what_it_judges(run):
+    """A program that is right, and one with each fault."""
+    done = run(EXAMPLES / "judge_kernels.py", "--programs", "5", "--limits", "60", "4")
+    assert done.returncode == 0, done.stderr
+    expected = [
+        r"lltm_jit: 5 programs in \d+ s, \d+ at a time",
+        r"  program 0: (cpp|cuda)_sources\[0\]: \d+: .*scael.*",
+        r"  program 1: \w+\.\w+: the build was ended after 60 s.*",
+        r"  program 2: the run took longer than 4 s",
+        r"  program 3: (ended by SIGSEGV|CUDA error: .*)",
+        r"1 are right; \d+\.\d builds a minute, without those stopped",
+    ]
+    if detect().cuda and not torch.cuda.is_available():  # where it only builds
+        expected = [*expected[:3], expected[5].replace("1", "3", 1)]
+    assert re.fullmatch("\n".join(expected), done.stdout.strip())
+    assert done.stderr == ""
 
 
 @pytest.mark.slow

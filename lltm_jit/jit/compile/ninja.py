@@ -30,7 +30,6 @@ from ..store import cache
 from ..user import cancel, settings
 from ..user.errors import BuildError, ToolchainError
 from ..user.progress import FAILED
-from .guard import end_session
 from .headers import Headers
 
 LINK_DEPENDENCIES = "link.d"
@@ -296,6 +295,8 @@ def _end(guard: subprocess.Popen[bytes]) -> None:
         guard.kill()
         guard.wait()
     if guard.returncode:
+        from .guard import end_session  # which most builds do without
+
         end_session(guard.pid)  # ninja and the compilers outlive a guard that was killed
 
 

@@ -23,13 +23,13 @@ from ..request.spec import Spec
 from ..store import cache, private
 from ..store.cache import DamagedBuild, Record
 from ..store.files import Stamps
-from ..user import cancel
 from ..user.errors import BuildError
 
 if TYPE_CHECKING:
     from .operators import Library
 
 _TICK = 0.1  # seconds between looks at whether a waiting thread is still wanted
+_LOADS_IN = "_LLTM_JIT_LOADS_IN"  # as in lltm_jit_registrations.h
 _in_process: dict[str, threading.RLock] = {}
 
 # A thread that held a lock does not exist in a forked child, and would never release it.
@@ -40,8 +40,11 @@ os.register_at_fork(after_in_child=_in_process.clear)
 def thread_lock(key: str) -> Iterator[None]:
     """Hold the lock that the threads of this process share for a key."""
     lock = _in_process.setdefault(key, threading.RLock())
-    while not lock.acquire(timeout=_TICK):
-        cancel.check("waiting for another thread")
+    if not lock.acquire(blocking=False):
+        from ..user import cancel  # which most imports do without
+
+        while not lock.acquire(timeout=_TICK):
+            cancel.check("waiting for another thread")
     try:
         yield
     finally:
@@ -54,10 +57,11 @@ def check_library(record: Record, stamps: Stamps) -> None:
     Raises:
         DamagedBuild: the library is missing or is not what was built, or others may write to it.
     """
-    if problem := private.why_not_private(record.file):
+    file = record.file
+    if problem := private.why_not_private(file):
         raise DamagedBuild(problem)
-    if stamps.digests([str(record.file)]) != {str(record.file): record.digest}:
-        is_there = "is not the file that was built" if record.file.exists() else "is missing"
+    if stamps.digests([str(file)]) != {str(file): record.digest}:
+        is_there = "is not the file that was built" if file.exists() else "is missing"
         raise DamagedBuild(f"{record.library} {is_there}")
 
 
@@ -73,6 +77,7 @@ def import_library(request: Request, record: Record) -> ModuleType:
     module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path
     try:
+        _initialize(spec, path)
         if spec.python_module:
             import_spec = spec_from_file_location(module.__name__, path)
             assert import_spec is not None
@@ -96,9 +101,27 @@ def import_library(request: Request, record: Record) -> ModuleType:
     return module
 
 
+def _initialize(spec: Spec, path: str) -> None:
+    """Let a library register its blocks with torch, and keep the error where it cannot.
+
+    Where nobody says that he will ask for it, a block ends the process.
+    """
+    if _may_have_blocks(spec):
+        with thread_lock(_LOADS_IN):
+            os.environ[_LOADS_IN] = str(os.getpid())  # not that of a process that starts meanwhile
+            try:
+                ctypes.CDLL(path)
+            finally:
+                del os.environ[_LOADS_IN]
+
+
+def _may_have_blocks(spec: Spec) -> bool:
+    return not (spec.ours or spec.standalone or spec.device_code)
+
+
 def operators_of(spec: Spec, library: Path) -> Library | None:
     """What a library that is loaded has registered with torch, if it has blocks for that."""
-    if spec.ours or spec.standalone or spec.device_code:
+    if not _may_have_blocks(spec):
         return None
     loaded = ctypes.CDLL(str(library))  # once more the same library
     if not hasattr(loaded, "lltm_jit_register"):

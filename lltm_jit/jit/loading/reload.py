@@ -72,7 +72,7 @@ def give(build: Build) -> ModuleType:
         return module
 
 
-def load_and_give(spec: Spec, verbose: bool, timeout: float | None) -> ModuleType | str:
+def load_and_give(spec: Spec, verbose: bool, timeout: float | None = None) -> ModuleType | str:
     """What ``load`` returns for a spec: its module, or the path of what is none."""
     background.stand_back(spec)
     with cancel.ended_after(timeout):

@@ -125,7 +125,7 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     command = [*command, *named, *hosts]
     found = []
     for path in dict.fromkeys(filter(None, map(shutil.which, command))):
-        with suppress(OSError), open(files.open_at_once(path, os.O_RDONLY), "rb", 0) as file:
+        with suppress(OSError), open(os.open(path, files.AT_ONCE), "rb", 0) as file:
             start = file.read(2)
             if start == b"#!":
                 found.append((path, hashlib.sha256(start + file.read()).hexdigest()))

@@ -19,7 +19,7 @@ import torch
 from ..machine.toolchain import Nvrtc, Toolchain, detect, find_nvrtc
 from ..store import cache, files
 from ..store.cache import Record
-from ..store.files import digest_of, label_of
+from ..store.files import digest_of
 from ..user import settings
 from ..user.errors import BuildError, SourceMissing
 from . import flags
@@ -151,8 +151,11 @@ class Request:
         return tuple(objects)
 
     def label(self, path: str) -> str:
-        """A file's name as the user sees it and as a key records it."""
-        return label_of(self.base, path)
+        """A file's name as the user sees it and as a key records it: relative if it is below the
+        base of the sources.
+        """
+        start = os.path.join(self.base, "")
+        return path[len(start) :] if path.startswith(start) and ".." not in path else path
 
     @cached_property
     def searched(self) -> list[str]:
@@ -172,10 +175,13 @@ class Request:
 
     def is_own(self, path: str) -> bool:
         """Whether a file, or the name of a text, seems to belong to the user, not to a library."""
-        starts = tuple(os.path.join(folder, "") for folder in self.folders)
-        if path in dict(self.spec.listings) or path.startswith(starts):
+        if path.startswith(self._starts) or path in dict(self.spec.listings):
             return True
         return path[:1] == "/" and not path.startswith(flags.library_folders())
+
+    @cached_property
+    def _starts(self) -> tuple[str, ...]:
+        return tuple([os.path.join(folder, "") for folder in self.folders])
 
     def matches(self, record: Record, stamps: files.Stamps) -> bool:
         """Whether a build is one of this request, and of the files as they are now."""

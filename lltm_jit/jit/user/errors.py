@@ -32,14 +32,14 @@ class LltmJitError(RuntimeError):
 class BuildError(LltmJitError, ImportError):
     """The sources do not compile, link or load; the text is the first error, with its cure.
 
-    Programs find its parts in attributes, each of which is None where it is unknown.
+    Programs find its parts in attributes, which are None where they are unknown.
 
     Attributes:
         file: the file of the first error, as the compiler names it, or what messages call a string
             of ``load_inline``, such as ``cuda_sources[0]``.
         line: the line in it, from 1.
         column: the character in that line, from 1.
-        message: what the compiler says of the first error, without place and cure.
+        message: what the compiler or the engine says of the first error, without place and cure.
         log: the path of the whole output.
     """
 
@@ -55,7 +55,8 @@ class BuildError(LltmJitError, ImportError):
     ) -> None:
         super().__init__(text)
         self.file, self.line, self.column = file, line, column
-        self.message, self.log = message, log
+        self.message = message or text.partition("\n")[0].removeprefix("error: ")
+        self.log = log
 
 
 class BuildTimeout(BuildError):

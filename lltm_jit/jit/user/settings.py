@@ -104,8 +104,15 @@ def _settings_file() -> dict[str, str]:
 
 def unknown() -> list[str]:
     """What is wrong with each variable whose name looks like a setting's, but is not one."""
+    from difflib import get_close_matches  # which most programs do without
+
     names = sorted(name for name in os.environ if name.startswith("LLTM_JIT_"))
-    return [f"{name} is not a setting; {_ALL}" for name in names if name not in SETTINGS]
+    wrong = {name: get_close_matches(name, SETTINGS, 1, 0.8) for name in names}
+    return [
+        f"{name} is not a setting; {f'did you mean {near[0]}?' if near else _ALL}"
+        for name, near in wrong.items()
+        if name not in SETTINGS
+    ]
 
 
 def text(name: str) -> str:

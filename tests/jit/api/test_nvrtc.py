@@ -207,6 +207,14 @@ def test_one_architecture_is_chosen(mine, monkeypatch, asked, there, chosen):
     assert nvrtc_architecture(Nvrtc("", "13.0.88", (12, 1), ())) == chosen
 
 
+def test_a_process_that_uses_cuda_asks_torch_for_its_gpus(mine, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda place: [(8, 0), (8, 6)][place])
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
+    assert nvrtc_architecture(Nvrtc("", "13.0.88", (12, 1), ())) == ("8.0",)
+
+
 def test_no_architecture_for_all_gpus_is_an_error(mine, monkeypatch):
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(8, 0)])
     with pytest.raises(jit.ToolchainError, match=r"and none of 9\.0a runs on all GPUs of this"):
@@ -336,15 +344,10 @@ def test_threads_compile_at_the_same_time(real_nvrtc):
 def test_a_compilation_ends_when_it_is_cancelled_or_takes_too_long(real_nvrtc):
     path, event = find_nvrtc(None).path, threading.Event()
     threading.Timer(0.1, event.set).start()
-    began = time.monotonic()
     with cancel.cancelled_by(event), pytest.raises(cancel.Cancelled):
         nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
-    cancelled = time.monotonic() - began
     with cancel.ended_after(0.1), pytest.raises(BuildTimeout, match=r"after 0\.1 s"):
         nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
-    began = time.monotonic()
-    nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
-    assert cancelled < (time.monotonic() - began) / 2
 
 
 def test_a_kernel_without_any_tool(real_nvrtc, monkeypatch):

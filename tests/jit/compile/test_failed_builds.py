@@ -16,7 +16,7 @@ from lltm_jit.jit.loading import engine, importing
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.request.spec import spec
 from lltm_jit.jit.store import cache, lock
-from lltm_jit.jit.torch_api import load
+from lltm_jit.jit.torch_api import build, load
 from lltm_jit.jit.user import cancel
 
 
@@ -93,6 +93,16 @@ def test_a_build_that_takes_too_long_is_ended(bench, tmp_path, monkeypatch):
     load("_C", bench.sources, timeout=100)
     assert bench.counts == ["compile two.cpp", "link"]
     load("_C", bench.sources, timeout=0)  # which builds nothing
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_build_that_is_not_loaded_is_ended_too(bench, tmp_path, several):
+    gate = tmp_path / "gate"
+    bench.write("two/two.cpp", f"//! wait {gate}\n")
+    one = {"name": "_C", "sources": bench.sources}
+    with pytest.raises(jit.BuildTimeout, match="the build was ended after 3 s"):
+        build([one], timeout=3) if several else build(**one, timeout=3)
+    assert not alive(int(gate.read_text()))
 
 
 def test_the_wait_for_another_build_counts(bench):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +95,33 @@ def test_what_cannot_be_registered_at_first_is_an_error(load):
         load("module", TWICE, is_python_module=True)
     load("module", TWICE)
     assert torch.ops.module.twice(torch.ones(1)).item() == 2
+
+
+BY_OTHER_MEANS = """
+import sys
+import torch
+_, library, name = sys.argv
+torch.ops.load_library(library)
+print(getattr(torch.ops, name).twice(torch.ones(1)).item())
+"""
+
+
+def test_an_error_ends_a_process_that_loads_a_library_by_other_means(load, monkeypatch):
+    """As torch has it, since nobody there asks for the error; `load` does."""
+    library = load("other", TWICE)
+    wrong = TWICE.replace("twice(Tensor", "twice(Tensr")
+    with pytest.raises(jit.BuildError, match="unknown type specifier") as refused:
+        load("wrong", wrong)
+    wrong_library = str(refused.value).splitlines()[-1].removeprefix("   = ")
+    assert "_LLTM_JIT_LOADS_IN" not in os.environ
+    # It may have been started while this one was loading.
+    monkeypatch.setenv("_LLTM_JIT_LOADS_IN", str(os.getpid()))
+    for path, name, told in ((library, "other", "2.0"), (wrong_library, "wrong", "")):
+        words = [sys.executable, "-c", BY_OTHER_MEANS, path, name]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.stdout.strip() == told
+        assert done.returncode == (0 if told else -signal.SIGABRT)
+        assert ("unknown type specifier" in done.stderr) == (not told)
 
 
 FRAGMENT = """

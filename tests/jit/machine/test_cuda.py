@@ -65,11 +65,17 @@ def test_without_nvcc(cuda, monkeypatch, capfd):
     assert f"without CUDA, {problem}" in capfd.readouterr().err
 
 
-def test_a_library_in_a_wheel_needs_no_nvcc(cuda, toolkit, monkeypatch):
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_library_in_a_wheel_needs_no_nvcc(cuda, toolkit, monkeypatch, ours):
+    """Without it, our own sources for the GPU are not even asked for; but they must be the same."""
     place = cuda.directory / cache.WHEEL_FOLDER
-    engine.package(cuda.spec(), place)
+    around = {"ours": True, "around": str(cuda.directory), "packaged": str(place)}
+    spec = cuda.spec(**(around if ours else {}))
+    engine.package(spec, place)
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
-    assert jit.inspect(cuda.spec()).directory == place
+    assert jit.inspect(spec).directory == place
+    cuda.write("three.cu", "edited\n")
+    assert jit.inspect(spec) is None
 
 
 def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
@@ -146,6 +152,20 @@ def test_architectures(cuda, toolkit, monkeypatch, listed, present, expected):
     assert jit.detect().architectures == expected
 
 
+@pytest.mark.parametrize("wrong", ["banana", "9.0x", "9", "sm_90", "9.0,8.0", "9.0+ptx", "hopper"])
+def test_what_is_no_architecture_is_refused_before_anything_is_compiled(
+    cuda, toolkit, monkeypatch, wrong
+):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", f"8.0;{wrong}")
+    with pytest.raises(jit.ToolchainError) as told:
+        builder.check(Request(cuda.spec()))
+    assert str(told.value) == (
+        "expected TORCH_CUDA_ARCH_LIST to have architectures, such as '8.0;9.0a' or '9.0+PTX', but "
+        f"got {wrong!r} in '8.0;{wrong}'"
+    )
+    builder.check(Request(cuda.spec()._replace(with_cuda=False)))
+
+
 @pytest.mark.parametrize(
     ("listed", "present", "asks"),
     [
@@ -172,11 +192,6 @@ def test_architectures_that_kernels_are_not_written_for(
         "TORCH_CUDA_ARCH_LIST to architectures from 8.0 on, with which it runs on such GPUs and "
         "on the CPU"
     )
-
-
-def test_every_family_says_what_its_kernels_are_written_for():
-    for family in native.families():
-        assert native.spec(family).least_architecture == (8, 0)
 
 
 @pytest.mark.parametrize("name", gpus.NAMED_ARCHITECTURES)

@@ -23,6 +23,7 @@ NOBODY = 65534
 LOADS = {
     ("__init__.py", "__getattr__"): "this package's own",
     ("jit/loading/importing.py", "import_library"): "it checks the library first",
+    ("jit/loading/importing.py", "_initialize"): "what import_library checked",
     ("jit/loading/importing.py", "operators_of"): "what import_library loaded, once more",
     ("jit/variants.py", "_address"): "what import_library loaded, once more",
     ("jit/variants.py", "ask_driver"): "the driver's, found by the system's loader",

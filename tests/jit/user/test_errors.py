@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import sys
 import traceback
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import lltm_jit
-from lltm_jit.jit import BuildError, torch_api
+from lltm_jit.jit import BuildError, BuildTimeout, CacheError, ToolchainError, torch_api
+from lltm_jit.jit.user.errors import SourceMissing
 
 
 def fails(bench, **arguments) -> BuildError:
@@ -31,7 +34,8 @@ def test_the_parts_that_are_unknown_are_none(bench):
     bench.write("one/one.cpp", "//! signal SIGKILL\n")
     error = fails(bench)
     assert (error.line, error.column) == (None, None)
-    assert vars(BuildError("x")) == dict.fromkeys(("file", "line", "column", "message", "log"))
+    unknown = dict.fromkeys(("file", "line", "column", "log"))
+    assert vars(BuildError("error: x\n   = cure")) == {**unknown, "message": "x"}
 
 
 def test_the_parts_of_an_error_in_a_string(real):
@@ -41,14 +45,25 @@ def test_the_parts_of_an_error_in_a_string(real):
         )
     error = caught.value
     assert (error.file, error.line, error.column) == ("cpp_sources[1]", 2, 9)
+    shown = ["  --> cpp_sources[1]:2:9", "  |", "2 | int z = zero;", "  |         ^"]
+    assert str(error).splitlines()[1:5] == shown
 
 
-def test_an_error_survives_another_process(bench):
+@pytest.mark.parametrize("timeout", [None, 0])
+def test_an_error_crosses_a_pool_of_processes(bench, timeout):
     bench.write("one/one.cpp", "//! error wrong\n")
-    error = fails(bench)
-    copy = pickle.loads(pickle.dumps(error))
-    assert str(copy) == str(error)
-    assert vars(copy) == vars(error)
+    error = fails(bench, timeout=timeout)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        crossed = pool.submit(torch_api.load, "_C", bench.sources, timeout=timeout).exception()
+    assert type(crossed) is (BuildError if timeout is None else BuildTimeout)
+    assert str(crossed) == str(error)
+    assert vars(crossed) == vars(error)
+
+
+@pytest.mark.parametrize("kind", [CacheError, ToolchainError, SourceMissing])
+def test_other_errors_survive_another_process(kind):
+    copy = pickle.loads(pickle.dumps(kind("text")))
+    assert (type(copy), str(copy)) == (kind, "text")
 
 
 CALLS = {

@@ -1,9 +1,13 @@
 // What a library's TORCH_LIBRARY blocks register, in a form that can be released, and registered
 // again: a newer build of the same sources takes the place of an older one in the same process. An
-// error is kept and told, where torch would abort the process while it loads the library.
+// error is kept for a process that says it will ask; it ends any other that loads the library, as
+// torch has it.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
@@ -25,7 +29,16 @@ namespace lltm_jit __attribute__((visibility("hidden"))) {  // each library has 
     // Registers a block when the library is loaded, unless one before it has failed.
     void add(const Registration* block) {
       all.push_back(block);
-      if (error.empty()) attempt([&] { block->put(); });
+      if (!will_ask())
+        block->put();
+      else if (error.empty())
+        attempt([&] { block->put(); });
+    }
+
+    // Whether the process says that it will ask for an error.
+    static bool will_ask() {
+      const char* process = std::getenv("_LLTM_JIT_LOADS_IN");  // as in loading/importing.py
+      return process && std::atol(process) == getpid();
     }
 
     void put_all() {
