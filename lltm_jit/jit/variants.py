@@ -40,7 +40,7 @@ class Variant:
         constants: macros and their values.
         label: the constants in words, ``float16, hidden 512``.
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
-        optional: whether C++ has another kernel, for machines without a compiler.
+        optional: whether C++ has another kernel, for machines that cannot compile this one.
         device_code: compile a ``.cu`` file for the GPU alone, which takes a second less: a function
             is then a ``__global__`` one, and its address a ``CUkernel`` of the driver. Without nvcc
             it is compiled by NVRTC, which comes with torch.
@@ -120,7 +120,7 @@ def load_declared(asked: Asked, *beside: Asked) -> int:
     Those ``beside`` it are what it will ask for soon, such as the kernel of the backward pass. They
     are compiled at the same time.
 
-    Returns 0 for an optional one if there is no compiler.
+    Returns 0 for an optional one if nothing can compile it.
 
     Raises:
         BuildError: the source has no such function, which it declares ``extern "C"``.

@@ -72,6 +72,8 @@ def test_what_is_in_a_wheel(wheel):
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
         assert {"lltm_jit/py.typed", "lltm_jit/cli/lltm/benchmark.py"} <= {*names}
+        assert "lltm_jit/jit/compile/standard/type_traits" in names  # which NVRTC reads
+        assert "lltm_jit/kernels/core/launch/block.cuh" in names
         assert not [name for name in names if name.startswith("benchmarks")]
         (scripts,) = (name for name in names if name.endswith("/entry_points.txt"))
         assert b"lltm-jit = lltm_jit.__main__:run\n" in file.read(scripts)

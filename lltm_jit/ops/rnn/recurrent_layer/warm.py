@@ -61,7 +61,7 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
 
     Raises:
         TypeError, ValueError: no call may have this batch size or dtype.
-        ToolchainError: there is no GPU, or no compiler for it.
+        ToolchainError: there is no GPU, or neither NVRTC nor nvcc for it.
         BuildError, CacheError: as :func:`lltm_jit.load`.
     """
     from lltm_jit.jit import variants  # which an import does without
