@@ -106,6 +106,8 @@ def by_nvrtc(cuda, monkeypatch):
     monkeypatch.setattr(request, "find_nvrtc", lambda home: found)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
     monkeypatch.setenv("CXX", "/nowhere/c++")
+    # Another test may have used this machine's GPU.
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
     cuda.compiled = []
 
     def compile(path, text, name, options, functions=()):

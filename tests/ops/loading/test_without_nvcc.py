@@ -104,7 +104,7 @@ def test_variants_are_compiled_by_nvrtc(architecture, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architecture)
     monkeypatch.setenv("LLTM_JIT_AT_IMPORT", "0")
     assert run(tmp_path, BUILDS).count("(1 compiled, 0 reused)") == 10
-    assert run(tmp_path, BUILDS) == ""
+    assert "compiled" not in run(tmp_path, BUILDS)
 
 
 CALLS = """
