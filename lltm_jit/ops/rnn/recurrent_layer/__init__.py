@@ -82,7 +82,8 @@ class RecurrentLayer(Warmed):
         num_layers: how many layers to stack.
         bias: whether there are biases.
         batch_first: whether ``input`` and ``output`` are (B, L, features), not (L, B, features).
-        dropout: the probability of dropout on the output of each layer except the last.
+        dropout: the probability of dropout on the output of each layer except the last. With the
+            same seed, the mask for a packed sequence is another one than torch's layers draw.
         bidirectional: whether a second set of cells runs from the last step to the first.
         proj_size: the number of features that the output is projected to, less than H; 0 for no
             projection. Only for an :class:`~lltm_jit.LSTM` without heads.
@@ -119,10 +120,12 @@ class RecurrentLayer(Warmed):
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
                 After the end of a sequence its input may be anything, and its output is zero. Its
                 last state is the one after its own last step. The values of a tensor on a GPU are
-                not checked: one above the number of steps counts as all steps.
-            reset: a mask with the shape of ``input`` without its features. The state is set to zero
-                before each marked step, for example where an episode begins. The reverse direction
-                is reset at the same boundaries.
+                not checked: one above the number of steps counts as all steps. Give a compiled
+                program a tensor: it is compiled again for each other list.
+            reset: a mask with the shape of ``input`` without its features, or with one. The state
+                is set to zero before each marked step, for example where an episode begins. A mark
+                at step t stands between the steps t - 1 and t: there the reverse direction is
+                reset, too.
 
         Returns:
             ``(output, state)``: the hidden states of all steps, with the shape of ``input`` but DH
@@ -142,7 +145,8 @@ class RecurrentLayer(Warmed):
         name = name_of(self)
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
-                raise ValueError(f"{name}(): a packed input takes neither lengths nor reset")
+                wanted = "a packed input takes neither lengths nor reset; a padded one takes both"
+                raise ValueError(f"{name}(): {wanted}")
             check_packed(name, input, self.input_size)
             states = self._states(name, int(input.batch_sizes[0]), hx, batched=True)
             packed, last = run_packed(self._layers, input, states)
