@@ -7,52 +7,22 @@ looks at one of ours.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from functools import wraps
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Callable
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-_BUILDER = "torch._dynamo.variables.builder"
+from lltm_jit._later import when_imported
 
 
 def allow(layers: type[nn.Module]) -> None:
-    """Let torch.compile trace instances of a class, now or when a program first imports it."""
-    if _BUILDER in sys.modules:
-        _allow(sys.modules[_BUILDER], layers)
-    else:
-        sys.meta_path.insert(0, _Finder(layers))
+    """Let torch.compile trace instances of a class."""
+    when_imported("torch._dynamo.variables.builder", partial(_allow, layers))
 
 
-class _Finder(MetaPathFinder):
-    """Finds the module that refuses layers, once, and changes it when it has been executed."""
-
-    def __init__(self, layers: type[nn.Module]) -> None:
-        self.layers = layers
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != _BUILDER:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                _allow(module, self.layers)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-def _allow(builder: ModuleType, layers: type[nn.Module]) -> None:
+def _allow(layers: type[nn.Module], builder: ModuleType) -> None:
     look: Callable[..., Any] | None = getattr(builder.VariableBuilder, "wrap_module", None)
     if look is None:  # another torch: what calls a layer runs uncompiled
         return
