@@ -32,7 +32,7 @@ def test_any_layout(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1, 1000])  # of numbers whose squares' sum exceeds 65504
+@pytest.mark.parametrize("size", [5, 1000])  # of numbers whose squares' sum exceeds 65504
 def test_gradients_and_vmap_in_every_dtype(size, dtype, device):
     x, grad = (30 * torch.randn(2, 3, size, dtype=torch.double, device=device)).to(dtype).unbind()
     found, exact = x.clone().requires_grad_(), x.double().requires_grad_()
