@@ -61,6 +61,9 @@ class RecurrentLayer(Warmed):
     packed sequence with very different lengths, and between the parts in which a GPU runs small
     layers side by side.)
 
+    On a CPU 16-bit types give slightly other results without gradients: with them the gates of all
+    steps are kept, and rounded for that.
+
     On a GPU large products of floats are rounded to TF32, as in torch's recurrent layers, unless
     ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
     and its backward pass keeps it. Higher derivatives use torch's own products, which follow
