@@ -10,6 +10,7 @@ from lltm_jit import _start  # first: it looks for torch
 
 if os.name != "nt":
     from lltm_jit import native, ops
+    from lltm_jit._placeholders import let_load
     from lltm_jit.jit import (
         BuildError,
         BuildInfo,
@@ -91,6 +92,20 @@ _LATER = {
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),
     "lltm_jit.ops.rnn.single_cells": ("GRUCell", "LSTMCell", "RNNCell"),
 }
+
+# The modules that a model may have, which torch.load() takes from its file.
+_MODULES = {
+    "lltm_jit.ops.basic": ("MyOp", "Sigmoid"),
+    "lltm_jit.ops.rnn.layers": _LATER["lltm_jit.ops.rnn.layers"],
+    "lltm_jit.ops.rnn.lltm": ("LLTMCell",),
+    "lltm_jit.ops.rnn.single_cells": _LATER["lltm_jit.ops.rnn.single_cells"],
+    "lltm_jit.ops.stylegan.bias_act": ("BiasAct",),
+    "lltm_jit.ops.stylegan.resample_modules": ("Downsample2d", "Filter2d", "Upsample2d"),
+    "lltm_jit.ops.stylegan.stylegan2": ("FusedLeakyReLU",),
+}
+if os.name != "nt":
+    for _module, _names in _MODULES.items():
+        let_load(_module, _names)
 
 if not TYPE_CHECKING:  # which would take any name for one of the package's
 

@@ -1,4 +1,6 @@
-"""Stand-ins for a family's kernels until it is loaded: they wait for it and call again.
+"""Stand-ins: for a family's kernels until it is loaded, and for classes that are in files.
+
+Those for kernels wait for them and call again.
 
 Note [Keys of the placeholders]
 A placeholder is registered under every key that a call of an operator may come to first: Autograd
@@ -10,6 +12,7 @@ kernel for the operator's decomposition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -45,3 +48,16 @@ def _waiting(name: str, load: Callable[[], object]) -> Callable:
 
 def _operator(name: str) -> Any:
     return getattr(torch.ops.lltm_jit, name).default
+
+
+def let_load(module: str, names: Iterable[str]) -> None:
+    """Let ``torch.load(weights_only=True)`` make objects of classes, and import those only then."""
+
+    def make(cls: type, *args: Any) -> Any:
+        real = getattr(import_module(cls.__module__), cls.__name__)
+        # Under another name, because torch keeps one class of each.
+        torch.serialization.add_safe_globals([(real, f"{module}:{cls.__name__}")])
+        return real.__new__(real, *args)
+
+    body = {"__module__": module, "__new__": make}
+    torch.serialization.add_safe_globals([type(name, (), dict(body)) for name in names])

@@ -1,10 +1,13 @@
 """Run with `python -m pytest`."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
-from peephole import Peephole
 from torch import Tensor
+
+from peephole import Peephole
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
@@ -34,6 +37,21 @@ def test_result_and_gradients(device):
         torch.autograd.grad(actual.sin().sum(), inputs),
         torch.autograd.grad(expected.sin().sum(), inputs),
     )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
+def test_gradients_in_every_dtype(dtype, device):
+    layer = Peephole(5, 24, dtype=dtype, device=device)
+    x = torch.randn(7, 3, 5, dtype=dtype, device=device)
+    found = torch.autograd.grad(layer(x)[0].sin().sum(), layer.parameters())
+    wide = copy.deepcopy(layer).double()
+    right = torch.autograd.grad(plain(wide, x.double()).sin().sum(), wide.parameters())
+    error = 16 * torch.finfo(dtype).eps if dtype != torch.float else 1e-2  # a GPU may take TF32
+    for actual, exact in zip(found, right, strict=True):
+        assert actual.dtype == dtype
+        most = exact.abs().max().item()
+        torch.testing.assert_close(actual.double(), exact, rtol=error, atol=error * most)
 
 
 def test_second_derivatives():

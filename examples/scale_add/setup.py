@@ -9,7 +9,8 @@ from setuptools import setup
 
 kernels = {}
 if os.environ.get("LLTM_JIT_PREBUILD") == "1":
-    from lltm_jit.jit import wheel  # with it comes torch, which an ordinary wheel does without
+    # With it comes torch, which an ordinary wheel does without.
+    from lltm_jit.jit import wheel
 
     kernels = wheel.arguments("scale_add")
 setup(**kernels)

@@ -20,6 +20,7 @@ import keyword
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,7 @@ from lltm_jit.jit import LltmJitError
 
 _IGNORED = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n*.so\n"
 _COPIED = (".py", ".toml", ".md", ".h", ".cpp", ".cu")
+_PROSE = (".toml", ".md")
 # What can be written, by option: its template, and its description.
 KINDS = {
     "binary": ("my_op", "an elementwise operator of two tensors, in this package's checkout"),
@@ -110,6 +112,7 @@ def texts_of(checkout: Path, name: str, like: str) -> dict[str, str]:
     for taken in [*checkout.glob(f"kernels/*/{name}"), *checkout.glob(f"kernels/*/{name}.h")]:
         raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} already exists")
     paths = (MATHS.format(like), OPERATORS, DESCRIPTIONS, LIMITS)
+    refuse_used(name, like, [checkout / MATHS.format(like)])
     maths, operators, descriptions, limits = ((checkout / p).read_text("utf-8") for p in paths)
     if re.search(rf"\b({name}|{_camel_case(name)})\b", descriptions):
         raise LltmJitError(f"{DESCRIPTIONS} already has the name {name}")
@@ -147,7 +150,9 @@ def create_standalone(parent: Path, name: str, template: str) -> list[str]:
     package, written = Path(native.__file__).parent, {".gitignore": _IGNORED}
     places = (package / "templates" / template, package.parent / "examples" / template)
     folder = next(filter(Path.is_dir, places))
-    for source in sorted(path for path in folder.rglob("*") if path.suffix in _COPIED):
+    sources = sorted(path for path in folder.rglob("*") if path.suffix in _COPIED)
+    refuse_used(name, template, [path for path in sources if path.suffix not in _PROSE])
+    for source in sources:
         text = source.read_text("utf-8").replace("pip install ../.. ", f"pip install {origin()} ")
         path = _renamed(str(source.relative_to(folder)), name, template)
         written[path] = _renamed(text, name, template)
@@ -178,6 +183,17 @@ def check_name(name: str) -> None:
         raise LltmJitError(f"the name {name!r} is a keyword of Python or C++")
     if name in ("bindings", "core", "register_ops", "release_ops"):
         raise LltmJitError(f"the name {name!r} is used by the package itself")
+
+
+def refuse_used(name: str, template: str, sources: Iterable[Path]) -> None:
+    """Refuse a name that a template's code has for something else, in either of its spellings."""
+    for path in sources:
+        # Without the template's own name, for which the new one stands, comments and texts.
+        text = _renamed(path.read_text("utf-8"), "_", template)
+        code = re.sub(r'"""(?s:.*?)"""|//.*|#(?! *(?:include|define)\b).*|"[^"\n]*"', "", text)
+        for word in (name, _camel_case(name)):
+            if re.search(rf"\b{word}\b", code):
+                raise LltmJitError(f"the name {name!r} is taken: {path.name} uses {word!r} itself")
 
 
 def _camel_case(name: str) -> str:

@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -40,9 +42,9 @@ FILES = {
         blend/kernels/blend_cuda.cu blend/kernels/blend_ops.h pyproject.toml setup.py
         test_blend.py""",
     "unit_rows": """.gitignore README.md blend.py kernels/blend.cpp kernels/blend.h
-        kernels/blend_cpu.cpp kernels/blend_cuda.cu test_blend.py""",
-    "soft_clip": ".gitignore README.md blend.cu blend.py test_blend.py",
-    "peephole": ".gitignore README.md blend.h blend.py test_blend.py",
+        kernels/blend_cpu.cpp kernels/blend_cuda.cu pyproject.toml test_blend.py""",
+    "soft_clip": ".gitignore README.md blend.cu blend.py pyproject.toml test_blend.py",
+    "peephole": ".gitignore README.md blend.h blend.py pyproject.toml test_blend.py",
 }
 
 
@@ -56,6 +58,42 @@ def test_the_files_of_a_project(tmp_path, like):
         assert "struct BlendCell {" in (tmp_path / "blend" / "blend.h").read_text()
     with pytest.raises(LltmJitError, match="blend already exists"):
         create_standalone(tmp_path, "blend", like)
+
+
+@pytest.mark.parametrize("name", ["aa", "blend", "pytest_rows", "torch_norm", "zeta_of_rows"])
+@pytest.mark.parametrize("like", FILES)
+def test_a_project_is_clean_under_its_own_linter(tmp_path, like, name):
+    """Whatever place its name has in the alphabet; also without the project's settings."""
+    pytest.importorskip("ruff")
+    create_standalone(tmp_path, name, like)
+    plain = ["check", "--isolated", "--select", "E4,E7,E9,F,I", name]
+    for folder, arguments in (
+        (tmp_path / name, ["check", "."]),
+        (tmp_path / name, ["format", "--check", "."]),
+        (tmp_path, plain),
+    ):
+        call = [sys.executable, "-m", "ruff", *arguments, "--no-cache"]
+        done = subprocess.run(call, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+USED = {
+    "scale_add": ["kernel", "formula", "autograd", "tensor", "tools", "module", "library", "scale"],
+    "unit_rows": ["kernel", "factor", "guard", "row_sum", "eps", "plain"],
+    "peephole": ["layer", "tensor", "step"],
+}
+
+
+@pytest.mark.parametrize("like", USED)
+def test_a_name_that_the_project_has_for_something_else(tmp_path, like):
+    for name in USED[like]:
+        with pytest.raises(LltmJitError, match=rf"^the name '{name}' is taken: \S* uses '\w*'"):
+            create_standalone(tmp_path, name, like)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(
+        LltmJitError, match=r"'gradient' is taken: sigmoid.h uses 'Gradient' itself"
+    ):
+        texts_of(CHECKOUT, "gradient", "sigmoid")
 
 
 @pytest.mark.slow

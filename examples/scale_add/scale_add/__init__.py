@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 import lltm_jit
+import torch
 from lltm_jit.jit import default_cflags, default_cuda_cflags, detect
+from torch import Tensor
 
 # The first import compiles; later ones take the build from the cache, until a source changes.
 tools = detect()  # tools.cuda: whether nvcc is here, and torch has CUDA

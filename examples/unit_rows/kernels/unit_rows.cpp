@@ -38,10 +38,17 @@ Tensor kernel(const Tensor& x, double eps) {
 Tensor row_sum(const Tensor& x) { return x.sum(-1, /*keepdim=*/true); }
 Tensor factor(const Tensor& x, double eps) { return (row_sum(x * x) + eps).rsqrt(); }
 
+// 16-bit types are computed in float, and rounded once: in half a sum of squares soon exceeds 65504.
+Tensor wide(const Tensor& x) {
+  const auto type = x.scalar_type();
+  return type == at::kHalf || type == at::kBFloat16 ? x.to(at::kFloat) : x;
+}
+
 // The same in operations of torch, for other devices and for vmap.
 Tensor formula(const Tensor& x, double eps) {
   check(x);
-  return factor(x, eps) * x;
+  const NoAutocast guard;
+  return (factor(wide(x), eps) * wide(x)).to(x.scalar_type());
 }
 
 Tensor autograd(const Tensor& x, double eps);
@@ -64,9 +71,10 @@ Tensor autograd(const Tensor& x, double eps) {
   const Tensor y = below_autograd(ops::unit_rows, x, eps);
   // In operations of torch, so that it can be differentiated again.
   const auto gradients = [eps](const BackwardPass& pass) -> std::vector<Tensor> {
-    const Tensor &grad = pass.grads[0], &x = pass.saved[0];
+    const NoAutocast guard;
+    const Tensor grad = wide(pass.grads[0]), x = wide(pass.saved[0]);
     const Tensor scale = factor(x, eps), y = scale * x;
-    return {scale * (grad - y * row_sum(grad * y))};
+    return {(scale * (grad - y * row_sum(grad * y))).to(pass.saved[0].scalar_type())};
   };
   if (any_requires_grad(x)) record({"UnitRowsBackward", gradients}, {x}, {y}, /*saved=*/{x});
   return y;

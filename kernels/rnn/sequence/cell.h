@@ -1,5 +1,11 @@
 // A recurrent cell is the maths of one hidden unit in one step. Every kernel for whole sequences is made from it.
 //
+// What a cell cannot be: step() sees the numbers of one unit, so there are no sums over units, such as those
+// of a layer norm, and h[i] is the product already, so that nothing changes the old output before it. step()
+// must be a pure function, without random numbers, statics and globals, because a backward pass computes it
+// again: a mask of zoneout or dropout comes as one more gate of x. OwnCell.check() finds steps that are not
+// pure.
+//
 //   struct PeepholeCell {
 //     static constexpr int kGates = 4, kStates = 2;  // states[0] is the output
 //     static constexpr int kParameters = 3;          // learnt per unit, besides matrices and biases

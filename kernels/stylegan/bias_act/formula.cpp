@@ -68,7 +68,7 @@ Slopes slopes_of_x(const Tensor& x, const OptionalTensor& b, const BiasActKind& 
   const auto of_exponential = [&](double above, double below) {
     const Tensor e = t.clamp_max(0).exp().mul(below), positive = t.gt(0);
     return result(choose(positive, t.new_full({}, above), e),
-                  choose(positive, t.new_full({}, 0), e));
+                  choose(t.lt(0), e, t.new_full({}, 0)));
   };
   switch (kind.activation()) {
     case Act::Tanh: {

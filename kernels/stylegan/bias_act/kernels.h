@@ -3,8 +3,9 @@
 //
 // Note [What a derivative needs]
 // The derivatives of linear, relu and lrelu are those of a line or two: the backward pass needs the sign
-// of t = x + b, and y has it. For all others it keeps x and b, as those of a y that is rounded to 16 bits
-// would be wrong in size or sign where f is nearly flat. Their derivatives are written in exp(-|t|), in
+// of t = x + b, and y has it. A linear one with a clamp keeps x and b, and computes y again, because
+// networks add to its y in place. All others keep x and b, too, as the derivatives of a y that is rounded to
+// 16 bits would be wrong in size or sign where f is nearly flat. Their derivatives are written in exp(-|t|), in
 // which nothing cancels. y has the sign of t unless it is rounded to 0 or the gain is 0, and lrelu's
 // unless alpha is negative; the host takes a formula of torch's operations then.
 //
@@ -121,7 +122,7 @@ LLTM_JIT_HOST_DEVICE Curve<T> curve(T t) {
     const T below =
         T(act == Act::Elu ? 1 : kSeluScale * kSeluAlpha) * M::exp(M::where_positive(t, zero, t));
     return {activation<act>(t, zero), M::where_positive(t, above, below),
-            M::where_positive(t, zero, below)};
+            M::where_positive(zero - t, below, zero)};
   } else {
     const Sigmoids<T> s(t);
     if constexpr (act == Act::Sigmoid) {

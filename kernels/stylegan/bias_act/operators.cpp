@@ -112,10 +112,16 @@ bool y_has_sign(const BiasActKind& kind) {
 
 std::vector<Tensor> gradients(const BiasActKind& kind, const BackwardPass& pass) {
   const auto& saved = pass.saved;
-  auto [grad_x, grad_b] = ops::bias_act_backward(
-      pass.grads[0], saved.empty() ? OptionalTensor() : saved[0],
-      saved.size() == 2 ? as_optional(saved[1]) : std::nullopt, kind.dim, kind.act, kind.alpha,
-      kind.gain, kind.clamp, {pass.wanted[0], pass.wanted[1]});
+  OptionalTensor of = saved.empty() ? OptionalTensor() : saved[0],
+                 b = saved.size() == 2 ? as_optional(saved[1]) : std::nullopt;
+  if (kind.activation() == Act::Linear && of) {
+    of = below_autograd(ops::bias_act, *of, b, kind.dim, kind.act, kind.alpha, kind.gain,
+                        kind.clamp);
+    b = std::nullopt;
+  }
+  auto [grad_x, grad_b] =
+      ops::bias_act_backward(pass.grads[0], of, b, kind.dim, kind.act, kind.alpha, kind.gain,
+                             kind.clamp, {pass.wanted[0], pass.wanted[1]});
   return {grad_x, grad_b};
 }
 
@@ -130,10 +136,11 @@ Tensor bias_act_autograd(const BiasActInputs& in) {
   const Derivative derivative{
       "BiasActBackward", [kind = kind](const BackwardPass& pass) { return gradients(kind, pass); }};
   const Tensor& b_or_none = as_tensor(b);
-  if (!line) {
-    record(derivative, {x, b_or_none}, {y}, /*saved=*/{x, b_or_none});
-  } else if (kind.activation() == Act::Linear && !kind.clamp) {
+  const bool linear = kind.activation() == Act::Linear;
+  if (linear && !kind.clamp) {
     record(derivative, {x, b_or_none}, {y});
+  } else if (linear || !line) {
+    record(derivative, {x, b_or_none}, {y}, /*saved=*/{x, b_or_none});
   } else {
     record(derivative, {x, b_or_none}, {y}, /*saved=*/{}, /*saved_outputs=*/{y});
   }

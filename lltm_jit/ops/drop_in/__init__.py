@@ -43,6 +43,21 @@ class _Package(MetaPathFinder, Loader):
         sys.modules.update({name: import_module(ours) for name, ours in self.modules.items()})
 
 
+@dataclass
+class _Parents(MetaPathFinder, Loader):
+    """Stands last in `sys.meta_path`, and finds empty packages above ours where there are none."""
+
+    name: str
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        above = self.name.startswith(f"{fullname}.")
+        return spec_from_loader(fullname, self, is_package=True) if above else None
+
+    def exec_module(self, module: ModuleType) -> None: ...
+
+
 _OPERATORS = ["bias_act", "conv2d_gradfix", "conv2d_resample", "filtered_lrelu", "fma"]
 _OPERATORS += ["grid_sample_gradfix", "upfirdn2d"]
 
@@ -68,14 +83,18 @@ def install(name: str) -> None:
     modules of the same parent, such as ``torch_utils.misc``, are still the repository's. Calling it
     again changes nothing.
 
+    What is pickled then names classes of this package, and cannot be loaded without it: save a
+    ``state_dict`` for others.
+
     Args:
         name: the package to stand in for. ``"torch_utils.ops"`` is that of StyleGAN2-ADA and
             StyleGAN3; ``"op"`` that of the PyTorch port of StyleGAN2; ``"torch_utils.custom_ops"``
             is the module that compiles a repository's own extensions, here with
-            :func:`lltm_jit.load`.
+            :func:`lltm_jit.load`. A copy within another package has that before it, as in
+            ``"models.stylegan2.op"``. Packages around it that the program does not have are empty.
 
     Raises:
-        ValueError: if ``name`` is none of these.
+        ValueError: if ``name`` does not end in one of these.
         RuntimeError: if the repository's package is already imported.
 
     Example:
@@ -95,6 +114,7 @@ def install(name: str) -> None:
             "or in a new process"
         )
     sys.meta_path.insert(0, package)
+    sys.meta_path.append(_Parents(name))
 
 
 def uninstall(name: str) -> None:
@@ -107,12 +127,13 @@ def uninstall(name: str) -> None:
         name: as for :func:`install`.
 
     Raises:
-        ValueError: if ``name`` is no package that can be installed.
+        ValueError: if ``name`` is no name that can be installed.
     """
     package = _package("uninstall", name)
     if package not in sys.meta_path:
         return
     sys.meta_path.remove(package)
+    sys.meta_path.remove(_Parents(name))
     if name not in sys.modules:
         return
     for each in package.modules:
@@ -123,10 +144,12 @@ def uninstall(name: str) -> None:
 
 
 def _package(function: str, name: str) -> _Package:
-    if name not in _PACKAGES:
-        names = ", ".join(map(repr, _PACKAGES))
-        refuse(function, f"name to be one of {names}", repr(name), ValueError)
-    return _Package(name, _PACKAGES[name])
+    for ours, modules in _PACKAGES.items():
+        if f".{name}".endswith(f".{ours}"):
+            before = name.removesuffix(ours)
+            return _Package(name, {before + each: place for each, place in modules.items()})
+    names = ", ".join(map(repr, _PACKAGES))
+    refuse(function, f"name to end in one of {names}", repr(name), ValueError)
 
 
 def _origin(module: ModuleType) -> str:

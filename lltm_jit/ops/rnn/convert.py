@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from types import new_class
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +24,10 @@ OURS: dict[type[nn.Module], type[nn.Module]] = {
     nn.RNNCell: single_cells.RNNCell,
 }
 THEIRS = {ours: theirs for theirs, ours in OURS.items()}
+_subclasses: dict[type[nn.Module], type] = {}  # that convert() has made, by the user's
+# What torch's forward() calls of a layer, and what keeps its weights.
+_METHODS = ["forward", "check_input", "check_hidden_size", "check_forward_args", "permute_hidden"]
+_METHODS += ["get_expected_hidden_size", "get_expected_cell_size", "__setattr__", "_apply"]
 _CACHE = ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")  # what RNNBase keeps beside
 
 
@@ -30,12 +36,17 @@ def convert(model: nn.Module) -> nn.Module:
 
     Each :class:`torch.nn.LSTM`, ``GRU`` and ``RNN`` in it, and each of their single cells, becomes
     one of ours. It stays the same object, with its parameters, hooks, name, mode, dtype and device,
-    so that whatever refers to it, such as an optimiser, needs no update. It can be called, saved
-    and loaded as before.
+    so that whatever refers to it, such as an optimiser, needs no update. It is still an instance of
+    its class of torch, or of your subclass of that, and is called as before. So is its
+    ``state_dict`` saved and loaded. A model that is saved as a whole can be loaded where lltm_jit
+    is imported first; for other machines save ``lltm_jit.revert(copy.deepcopy(model))``.
 
-    A warning names each layer that is left as it is, with the reason: its class or ``forward`` is
-    not torch's own, it is parametrised or quantized, or there are no kernels for its dtype or
-    device.
+    A warning names each layer that is left as it is, with the reason: its ``forward`` is not
+    torch's own, it is parametrised or quantized, or there are no kernels for its dtype or device.
+
+    With a GRU or an RNN of one direction on a CPU, torch allows changes of the output in place
+    before a backward pass, such as those of ``relu_()`` or of dropout with ``inplace=True``. Ours
+    saves the output for that pass, as torch's LSTM does, and raises torch's error.
 
     Args:
         model: the model, or a single layer. It is changed in place.
@@ -124,7 +135,7 @@ def _quantized(module: nn.Module) -> bool:
 def _reason_to_keep_theirs(module: nn.Module) -> str | None:
     """Why a module cannot become ours; nothing to say if it is."""
     kind = type(module)
-    if kind in THEIRS or isinstance(module, RecurrentLayer):
+    if isinstance(module, (RecurrentLayer, *THEIRS)):
         return ""
     if _quantized(module):
         return "it is quantized, or prepared for that"
@@ -132,8 +143,12 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
         return "it is compiled by TorchScript"
     if parametrize.is_parametrized(module):
         return "it is parametrised: convert it first, and parametrise it then"
-    if kind not in OURS:
+    theirs = _torchs(kind)
+    if theirs is None:
         return f"there is no layer of ours for its class {kind.__module__}.{kind.__qualname__}"
+    for name in _METHODS:
+        if getattr(kind, name, None) is not getattr(theirs, name, None):
+            return f"its class {kind.__module__}.{kind.__qualname__} has a {name}() of its own"
     if "forward" in vars(module):
         return "its forward() was replaced"
     # It may be a plain tensor, as what is not trained.
@@ -147,9 +162,9 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
 
 def _reason_to_keep_ours(module: nn.Module) -> str | None:
     """Why a module cannot become torch's; nothing to say if it is."""
-    if type(module) in THEIRS:
+    if _theirs(type(module)):
         return None if getattr(module, "num_heads", 1) == 1 else "torch has no layer with heads"
-    if parametrize.type_before_parametrizations(module) in THEIRS:
+    if _theirs(parametrize.type_before_parametrizations(module)):
         return "it is parametrised: revert it first, and parametrise it then"
     return "torch has no such layer" if isinstance(module, RecurrentLayer) else ""
 
@@ -157,15 +172,50 @@ def _reason_to_keep_ours(module: nn.Module) -> str | None:
 def _make_ours(module: nn.Module) -> None:
     for name in _CACHE:
         vars(module).pop(name, None)
-    module.__class__ = OURS[type(module)]
+    module.__class__ = _ours(type(module))
     if isinstance(module, RecurrentLayer):
         _ = module.cell  # it may be traced next, which cannot wait for a library
 
 
 def _make_theirs(module: nn.Module) -> None:
-    module.__class__ = THEIRS[type(module)]
+    module.__class__ = _theirs(type(module))
     for name in ("checkpoint", "num_heads"):
         vars(module).pop(name, None)
     if isinstance(module, nn.RNNBase):
         module._flat_weights_names = [name for names in module._all_weights for name in names]
         module._init_flat_weights()
+
+
+def _torchs(kind: type[nn.Module]) -> type[nn.Module] | None:
+    """The class of torch that we have one for and that this is, or is a subclass of."""
+    return next((each for each in kind.__mro__ if each in OURS), None)
+
+
+def _ours(kind: type[nn.Module]) -> Any:
+    """Our class for one of torch's, or a class that is a user's subclass of that and ours."""
+    theirs = _torchs(kind)
+    assert theirs is not None
+    if kind is theirs:
+        return OURS[kind]
+    if kind not in _subclasses:
+        body: dict[str, Any] = {"__module__": kind.__module__, "__doc__": kind.__doc__}
+        body |= {"_subclass": kind, "__reduce_ex__": _reduced}
+        bases = (kind, OURS[theirs])
+        _subclasses[kind] = new_class(kind.__name__, bases, exec_body=lambda own: own.update(body))
+    return _subclasses[kind]
+
+
+def _theirs(kind: type[nn.Module]) -> Any:
+    """What :func:`_ours` made a class of; None if it did not make it."""
+    return THEIRS.get(kind) or vars(kind).get("_subclass")
+
+
+def _reduced(module: nn.Module, protocol: int) -> tuple[Any, ...]:
+    """What pickle keeps of a layer whose class :func:`_ours` has made."""
+    usual, theirs = object.__reduce_ex__(module, max(protocol, 2)), _theirs(type(module))
+    return usual if theirs is None else (_empty, (theirs,), *usual[2:])  # type: ignore[return-value]
+
+
+def _empty(kind: type[nn.Module]) -> nn.Module:
+    made = _ours(kind)
+    return made.__new__(made)

@@ -82,7 +82,7 @@ class LLTM(RecurrentLayer):
 
 
 @under_own_name
-class LSTM(RecurrentLayer):
+class LSTM(RecurrentLayer, nn.LSTM):
     """Long short-term memory, compatible with the ``state_dict`` of :class:`torch.nn.LSTM`.
 
     Arguments, parameters and call are those of
@@ -113,8 +113,6 @@ class LSTM(RecurrentLayer):
 
     cell = _CellOfLibrary()
     projects = True
-    get_expected_cell_size = nn.LSTM.get_expected_cell_size
-    check_forward_args, permute_hidden = nn.LSTM.check_forward_args, nn.LSTM.permute_hidden
 
     def _layers(
         self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
@@ -129,7 +127,7 @@ class LSTM(RecurrentLayer):
 
 
 @under_own_name
-class GRU(RecurrentLayer):
+class GRU(RecurrentLayer, nn.GRU):
     """Gated recurrent unit, compatible with the ``state_dict`` of :class:`torch.nn.GRU`.
 
     Arguments, parameters and call are those of
@@ -165,7 +163,7 @@ class GRU(RecurrentLayer):
 
 
 @under_own_name
-class RNN(RecurrentLayer):
+class RNN(RecurrentLayer, nn.RNN):
     """Plain recurrent layer, compatible with the ``state_dict`` of :class:`torch.nn.RNN`.
 
     Parameters and call are those of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`.

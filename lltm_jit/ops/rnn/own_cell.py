@@ -21,10 +21,11 @@ from lltm_jit import native
 from lltm_jit.jit import BuildError, LltmJitError, variants
 from lltm_jit.jit.user.progress import many
 from lltm_jit.ops.rnn._cell_text import CellText
+from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import under_own_name
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell, State
-from lltm_jit.ops.rnn.sequence import declare_kernels
+from lltm_jit.ops.rnn.sequence import declare_kernels, own_cells
 
 if TYPE_CHECKING:
     from lltm_jit.ops.rnn.recurrent_layer.types import Call
@@ -73,7 +74,8 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
 
         Compares its ``step_backward``, if it has one, with the derivative of ``step`` by dual
         numbers. If it sets ``kAddsGates``, compares steps on the gates' two parts with steps on
-        their sums.
+        their sums. Calls steps again with the same numbers, which gives others if ``step`` is not a
+        pure function.
 
         Raises:
             LltmJitError: if they disagree; the message names the derivative, and both values.
@@ -97,6 +99,12 @@ def recurrent_cell(
     ``sqrt``, ``sin``, ``cos``, ``tanh``, ``abs``, ``min``, ``max``, ``sigmoid``, ``softplus``,
     ``elu``, ``relu`` and ``where_greater``. Each call makes a new class; earlier classes stay as
     they are, even if the header has changed.
+
+    A step must be a pure function of its arguments, because the backward pass computes it again:
+    dropout and zoneout take a mask as one more gate, through :func:`recurrent_sequence`. It sees
+    one hidden unit, so a cell with a sum over units, such as a layer norm, cannot be written, nor
+    one that changes ``h`` before it is multiplied. :meth:`OwnCell.check` finds steps that are not
+    pure.
 
     Args:
         header: the file that defines the cell.
@@ -139,6 +147,9 @@ def _made(
         weakref.finalize(made, used.remove, source.tell).atexit = False
         weakref.finalize(made, reloaded.remove, source.load).atexit = False
         made = _classes.setdefault(identity, made)
+        # By each name, recurrent_sequence() means the class that was made last.
+        for known in {title, cell, cell.rpartition("::")[2]} - LAYERS.keys():
+            own_cells[known] = made.cell.name
     return made
 
 
@@ -231,13 +242,19 @@ class _Source:
         names += [f"p[{i}]" for i in range(parameters)] or [""]
         names += [f"old[{i}]" for i in range(states)]
         generator = torch.Generator().manual_seed(0)
-        for _ in range(_SAMPLES):
-            given = torch.randn(room + states, dtype=torch.double, generator=generator).tolist()
-            arrays = [(c_double * size)() for size in (room, room, states, states)]
-            self._library.recurrent_cell_compare(
-                (c_double * room)(*given[:room]), (c_double * states)(*given[room:]), *arrays
-            )
-            dual, own, apart, added = (list(array) for array in arrays)
+        numbers = torch.randn(_SAMPLES, room + states, dtype=torch.double, generator=generator)
+        samples = numbers.tolist()
+        found = [self._compared(given) for given in samples]
+        again = [self._compared(given) for given in samples[::-1]][::-1]
+        for given, first, second in zip(samples, found, again, strict=True):
+            if not all(map(_close, itertools.chain(*first), itertools.chain(*second))):
+                raise LltmJitError(
+                    self._text.line("step")
+                    + f": {self._cell}: step gives other numbers when it is called again with the "
+                    "same ones, but must be a pure function: without random numbers, statics and "
+                    f"globals; at {_at(names, given)}"
+                )
+        for given, (dual, own, apart, added) in zip(samples, found, strict=True):
             for index, what in enumerate(names):
                 if own_backward and what and not _close(own[index], dual[index]):
                     raise LltmJitError(
@@ -252,6 +269,15 @@ class _Source:
                         + f": now[{index}] is {apart[index]:.6g} from the gates' two parts, but "
                         f"{added[index]:.6g} from their sums, at {_at(names, given)}"
                     )
+
+    def _compared(self, given: list[float]) -> list[list[float]]:
+        """Both derivatives of a step, and its states from the gates' parts and from their sums."""
+        _, states, *_, room = self._sizes
+        arrays = [(c_double * size)() for size in (room, room, states, states)]
+        self._library.recurrent_cell_compare(
+            (c_double * room)(*given[:room]), (c_double * states)(*given[room:]), *arrays
+        )
+        return [list(array) for array in arrays]
 
 
 def _counts(sizes: Iterable[int]) -> str:

@@ -62,6 +62,8 @@ define(
 
 _TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "control")
 
+own_cells: dict[str, str] = {}  # the cells of recurrent_cell(), by the names of types and classes
+
 # What an element of `control` asks for: see SequenceControl in kernels/rnn/sequence/kernels.h.
 RESETS, HOLDS = 1, 2
 
@@ -206,7 +208,8 @@ def recurrent_sequence(
     heads, as in :class:`torch.nn.LSTM`.
 
     Args:
-        cell: a layer's name in lower case, such as ``"lstm"``, or the name of a cell of your own.
+        cell: a layer's name in lower case, such as ``"lstm"``; or, of a cell of your own, the name
+            of its C++ type or of its class. Of several with that name, the last one is meant.
         gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
             steps, including its bias. All tensors have its device, and its dtype unless noted.
         weight_hh: (GH, H), or (R, Gd, d) for R recurrences.
@@ -241,7 +244,8 @@ def recurrent_sequence(
     """
     args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
     try:
-        return run_sequence(cell, args, reverse, uses_tf32(gates), bidirectional)
+        name = own_cells.get(cell, cell)
+        return run_sequence(name, args, reverse, uses_tf32(gates), bidirectional)
     except (AttributeError, TypeError, RuntimeError):  # gates may be no tensor
         for name, value in zip(_TENSORS, args, strict=True):
             optional = name not in ("gates", "weight_hh")

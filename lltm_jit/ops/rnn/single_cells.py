@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
@@ -55,7 +56,8 @@ class _SingleCell(nn.RNNCellBase):
         _, h, cells = run_layer(self._cell, operands, args, reverse=False, tf32=False)
         if not batched:
             h, cells = h.squeeze(0), cells.squeeze(1)
-        return (h, cells[0]) if pair else h
+        # No view, because detach_() refuses views.
+        return (h, torch.ops.aten._unsafe_view.default(cells, h.shape)) if pair else h
 
     def __prepare_scriptable__(self) -> NoReturn:
         refuse_script(self)

@@ -47,7 +47,8 @@ def calls_kernels(impl: str) -> bool:
     A function of the module gives ``NotImplemented`` for all but plain tensors on a CPU or GPU:
     only then does the call look at what it was given. Small tensors would wait for that.
     """
-    return impl == "cuda" and not (_chosen or is_dynamo_compiling())
+    chosen = _chosen[-1][0] if _chosen else impl
+    return chosen == "cuda" and impl in _NAMES and not is_dynamo_compiling()
 
 
 def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
@@ -73,7 +74,11 @@ def result_like(input: Tensor, result: Tensor) -> Tensor:
     """
     if result is input:
         result = result.clone()
-    strided = suggest_memory_format(input) != torch.contiguous_format
+    if torch.jit.is_tracing():  # which gives tensors for sizes
+        last = input.ndim == 4 and input.is_contiguous(memory_format=torch.channels_last)
+        strided = last and not input.is_contiguous()
+    else:
+        strided = suggest_memory_format(input) != torch.contiguous_format
     return result.movedim(1, -1).contiguous().movedim(-1, 1) if strided else result.contiguous()
 
 

@@ -58,9 +58,8 @@ def _correlate(x: Tensor, taps: Tensor, dim: int, step: int) -> Tensor:
 
 def _met(x: Tensor, taps: int, dim: int, step: int) -> Iterator[Tensor]:
     """What each tap meets: parts of x, whose gradients are no larger than that of x."""
-    results = (x.shape[dim] - taps) // step + 1
     for t in range(taps):
-        part = slice(t, t + (results - 1) * step + 1, step)
+        part = slice(t, x.shape[dim] - taps + 1 + t, step)
         yield x[:, :, part] if dim == 2 else x[:, :, :, part]
 
 

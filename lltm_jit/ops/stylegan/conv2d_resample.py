@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from operator import index
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit._library import autocasts, refuse, refuse_non_bool, refuse_non_tensor
+from lltm_jit.ops.conv2d_gradfix import conv2d, conv_transpose2d
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
     check_filter,
@@ -45,7 +45,8 @@ def conv2d_resample(
     Args:
         x: (N, C, H, W) in half, bfloat16, float or double.
         w: (out_channels, C / groups, kernel_height, kernel_width), with the dtype and device of
-            ``x``.
+            ``x``. It gets no gradient within
+            :func:`lltm_jit.ops.conv2d_gradfix.no_weight_gradients`.
         f: the filter of both resamplings, from
             :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
         up: upsampling factor before the convolution.
@@ -138,7 +139,7 @@ def _all_sides(f: Tensor | None, up: int, down: int, padding: Padding) -> tuple[
 def _convolve(
     x: Tensor, w: Tensor, groups: int, flip_weight: bool, **options: int | list
 ) -> Tensor:
-    return F.conv2d(x, w if flip_weight else w.flip(2, 3), groups=groups, **options)
+    return conv2d(x, w if flip_weight else w.flip(2, 3), groups=groups, **options)
 
 
 def _unresampled(
@@ -169,5 +170,5 @@ def _convolve_upsampled(
     weight = weight.reshape(groups * in_channels, out_channels // groups, height, width)
     if flip_weight:
         weight = weight.flip(2, 3)
-    y = F.conv_transpose2d(x, weight, stride=up, padding=crops[::-1], groups=groups)
+    y = conv_transpose2d(x, weight, stride=up, padding=crops[::-1], groups=groups)
     return y, [side + crops[place // 2] for place, side in enumerate(left)]

@@ -90,6 +90,7 @@ def filtered_lrelu_reference(
         if not 1 <= factor <= 1024:
             refuse(name, f"{factor_name} to be from 1 to 1024", factor)
     taps_up, taps_down = filter_size(name, fu), filter_size(name, fd)
+    fu, fd = (None if f is None else f.float() for f in (fu, fd))  # as the kernels have them
     for axis in (1, 0):
         least = taps_up[axis] + taps_down[axis] - 1
         padded = x.shape[3 - axis] * up + padding[2 * axis] + padding[2 * axis + 1]
@@ -168,7 +169,7 @@ def filtered_lrelu(
     Note:
         16-bit types are computed in float, except on tensor cores, where the samples between the
         filters are half. For float inputs these samples keep 22 bits there, counted from the
-        largest sample nearby. An infinity or NaN spreads over its tile of 16 x 16 samples.
+        largest sample nearby.
 
     Raises:
         RuntimeError: if a shape, dtype, device or number does not match, or a filter requires a

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from lltm_jit._library import refuse, refuse_non_tensors
 from lltm_jit.ops.stylegan._arguments import check_floats
@@ -52,7 +53,14 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
     refuse_non_tensors(grid_sample, (input, grid))
     _check(input, grid)
     dtype = torch.promote_types(torch.promote_types(input.dtype, grid.dtype), torch.float)
-    return _GridSample.apply(input.to(dtype), grid.to(dtype)).to(input.dtype)
+    # In forward mode, which torch's operator does not have, all is composed.
+    sample = _composed if forward_ad._current_level >= 0 else _GridSample.apply
+    return sample(input.to(dtype), grid.to(dtype)).to(input.dtype)
+
+
+def _composed(input: Tensor, grid: Tensor) -> Tensor:
+    points = _Points.of(grid, input, torch.zeros_like(grid))
+    return points.summed(input, points.weights())
 
 
 def _check(input: Tensor, grid: Tensor) -> None:
@@ -174,6 +182,11 @@ class _Points(NamedTuple):
             found.append(torch.where(inside.unsqueeze(1), pixels, 0))
         return found
 
+    def weights(self) -> list[Tensor]:
+        """What the pixels are multiplied by."""
+        x, y = self.x, self.y
+        return [(1 - x) * (1 - y), x * (1 - y), (1 - x) * y, x * y]
+
     def weights_along(self) -> list[Tensor]:
         """What the pixels' weights change by in the direction."""
         x, y, dx, dy = self.x, self.y, self.dx, self.dy
@@ -186,7 +199,10 @@ class _Points(NamedTuple):
 
     def along(self, input: Tensor) -> Tensor:
         """The derivative of the result in the direction."""
-        terms = zip(self.pixels(input), self.weights_along(), strict=True)
+        return self.summed(input, self.weights_along())
+
+    def summed(self, input: Tensor, weights: list[Tensor]) -> Tensor:
+        terms = zip(self.pixels(input), weights, strict=True)
         return sum(pixel * weight.unsqueeze(1) for pixel, weight in terms)
 
     def along_transposed(self, grad: Tensor, input: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from lltm_jit.ops.conv2d_gradfix import conv2d, conv_transpose2d, no_weight_gradients
+from lltm_jit.ops.conv2d_resample import conv2d_resample
 
 NAMES = ["grouped", "same", "transposed grouped", "transposed"]
 # One of ours, torch's, the weight's shape, and the arguments after the bias, in their order.
@@ -151,3 +152,18 @@ def test_transforms_and_autocast():
         assert not torch.func.grad(loss)(w, conv2d).any()
     with torch.autocast("cpu", torch.bfloat16):
         assert conv2d(x.float(), w.float().requires_grad_()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"up": 2}, {"down": 2}, {"padding": [1, 0, 2, 0]}], ids=str
+)
+def test_resampled_convolutions_leave_out_gradients_of_weights(options):
+    f = torch.ones(4) / 4
+    found = []
+    for disable in (False, True):
+        x, w = (torch.ones(s, requires_grad=True) for s in ((1, 2, 8, 8), (3, 2, 3, 3)))
+        with no_weight_gradients(disable):
+            conv2d_resample(x, w, f, **options).sum().backward()
+        assert (w.grad is None) == disable
+        found.append(x.grad)
+    torch.testing.assert_close(*found)

@@ -115,10 +115,10 @@ def repository(tmp_path, monkeypatch):
         return tmp_path
 
     yield write
-    for name in drop_in._PACKAGES:
-        ops.uninstall(name)
+    for package in [each for each in sys.meta_path if isinstance(each, drop_in._Package)]:
+        ops.uninstall(package.name)
     for name in {*sys.modules} - before:
-        if name.partition(".")[0] in ("op", "torch_utils"):
+        if name.partition(".")[0] in ("op", "torch_utils", "models"):
             del sys.modules[name]
 
 
@@ -151,7 +151,7 @@ def test_uninstall_gives_the_repository_back(name, repository):
     ours = importlib.import_module(f"{name}.upfirdn2d")
     assert ours.__name__.startswith("lltm_jit.ops.")
     assert ours.__spec__.name == ours.__name__
-    assert len(sys.meta_path) == len(path) + 1
+    assert len(sys.meta_path) == len(path) + 2
     ops.install(name)  # also when it is imported
     ops.uninstall(name)
     ops.uninstall(name)
@@ -161,6 +161,37 @@ def test_uninstall_gives_the_repository_back(name, repository):
     assert importlib.import_module(f"{name}.upfirdn2d") is not ours
     top = importlib.import_module(name.partition(".")[0])
     assert top.mine if name == "op" else top.ops.mine
+
+
+INSIDE = {
+    "op": "from {0} import FusedLeakyReLU, upfirdn2d; from {0}.fused_act import fused_leaky_relu",
+    "torch_utils.ops": "from {0} import bias_act, upfirdn2d; import {0}.filtered_lrelu",
+    "torch_utils.custom_ops": "from {0} import get_plugin",
+}
+
+
+@pytest.mark.parametrize("above", ["", "models.", "models.stylegan2."])
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("name", INSIDE)
+def test_names_within_packages_and_without_them(name, there, above, repository):
+    """The packages above may be the program's, whose relative imports find ours, too, or absent."""
+    whole = above + name
+    outer, _, last = whole.rpartition(".")
+    files = {"unrelated.py": ""}
+    if there and outer:
+        parts = outer.split(".")
+        files = {"/".join([*parts[: i + 1], "__init__.py"]): "" for i in range(len(parts))}
+        files |= {f"{outer.replace('.', '/')}/user.py": f"from .{last} import __name__ as found"}
+        files |= {f"{whole.replace('.', '/')}/__init__.py": FOREIGN}
+    repository(files)
+    ops.install(whole)
+    exec(INSIDE[name].format(whole))
+    assert importlib.import_module(whole).__name__.startswith("lltm_jit.ops")
+    if there and outer:
+        assert importlib.import_module(f"{outer}.user").found.startswith("lltm_jit.ops")
+    elif outer:
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(f"{outer}.more")
 
 
 def test_what_is_imported_already_is_not_replaced(repository):
@@ -177,12 +208,13 @@ def test_what_is_imported_already_is_not_replaced(repository):
 
 @pytest.mark.parametrize("function", [ops.install, ops.uninstall])
 def test_unknown_packages(function):
-    with pytest.raises(ValueError, match="expected name to be one of") as caught:
-        function("torch_utils")
-    assert str(caught.value) == (
-        f"{function.__name__}(): expected name to be one of 'op', 'torch_utils.custom_ops', "
-        "'torch_utils.ops', but got 'torch_utils'"
-    )
+    for name in ("torch_utils", "models.myop", ""):
+        with pytest.raises(ValueError, match="expected name to end in one of") as caught:
+            function(name)
+        assert str(caught.value) == (
+            f"{function.__name__}(): expected name to end in one of 'op', "
+            f"'torch_utils.custom_ops', 'torch_utils.ops', but got {name!r}"
+        )
 
 
 def test_a_module_that_is_not_ours(repository):

@@ -168,3 +168,23 @@ def test_bad_input(case):
 
 def test_the_other_name_is_the_same_function():
     assert grid_sample_of_that_name is grid_sample
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_forward_mode(wanted):
+    """Alone, of a gradient, and by itself again; with points outside of the image."""
+    tensors = [torch.randn(2, 3, 5, 4, dtype=torch.double)]
+    tensors.append(torch.rand(2, 3, 2, 2, dtype=torch.double) * 2.4 - 1.2)
+    place, tangent = tensors[wanted], torch.randn_like(tensors[wanted])
+
+    def function(tensor):
+        given = [*tensors]
+        given[wanted] = tensor
+        return grid_sample(*given).sin().sum()
+
+    grad, hessian = torch.func.grad(function), torch.func.hessian(function)(place)
+    _, slope = torch.func.jvp(function, (place,), (tangent,))
+    torch.testing.assert_close(slope, (grad(place) * tangent).sum())
+    backwards = torch.autograd.functional.hessian(function, place)
+    torch.testing.assert_close(hessian, backwards)
+    torch.testing.assert_close(torch.func.jacfwd(torch.func.jacfwd(function))(place), backwards)

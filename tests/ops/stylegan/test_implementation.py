@@ -7,8 +7,13 @@ import threading
 import pytest
 import torch
 
+from lltm_jit.ops.bias_act import bias_act
+from lltm_jit.ops.conv2d_resample import conv2d_resample
+from lltm_jit.ops.filtered_lrelu import filtered_lrelu
 from lltm_jit.ops.stylegan import implementation
 from lltm_jit.ops.stylegan._implementation import takes_reference
+from lltm_jit.ops.stylegan2 import fused_leaky_relu
+from lltm_jit.ops.upfirdn2d import downsample2d, upsample2d
 
 X = torch.zeros(3)
 
@@ -60,3 +65,41 @@ def test_the_choice_is_for_all_threads():
         thread.start()
         thread.join()
     assert seen == [True]
+
+
+X4, F4 = torch.randn(1, 3, 8, 8), torch.tensor([1.0, 3, 3, 1]) / 8
+CALLS = {
+    "bias_act": lambda x: bias_act(x, act="relu"),
+    "upsample2d": lambda x: upsample2d(x, F4),
+    "downsample2d": lambda x: downsample2d(x, F4),
+    "filtered_lrelu": lambda x: filtered_lrelu(x, F4, F4, None, 2, 2, 3),
+    "fused_leaky_relu": fused_leaky_relu,
+    "conv2d_resample": lambda x: conv2d_resample(x, torch.ones(2, 3, 3, 3), F4, up=2, padding=1),
+}
+
+
+@pytest.mark.parametrize("impl", ["cuda", "ref"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_both_are_traced(name, layout, impl):
+    """As torch.onnx.export(dynamo=False) does; results keep the layout of a call."""
+    call, x = CALLS[name], X4.contiguous(memory_format=layout)
+    with implementation(impl):
+        traced, expected = torch.jit.trace(call, (x,)), call(x)
+    assert not any("Python" in node.kind() for node in traced.inlined_graph.nodes())
+    assert traced(x).stride() == expected.stride()
+    torch.testing.assert_close(traced(x), expected)
+
+
+@pytest.mark.parametrize("impl", ["cuda", "ref"])
+@pytest.mark.parametrize("name", CALLS)
+def test_both_are_exported_with_a_range_of_heights(name, impl):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return CALLS[name](x)
+
+    shapes = ({2: torch.export.Dim("height", min=8, max=512)},)
+    with implementation(impl):
+        program = torch.export.export(Model(), (torch.randn(1, 3, 16, 16),), dynamic_shapes=shapes)
+        x = torch.randn(1, 3, 22, 16)
+        torch.testing.assert_close(program.module()(x), CALLS[name](x))

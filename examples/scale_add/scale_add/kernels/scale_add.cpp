@@ -27,10 +27,17 @@ Tensor kernel(const Tensor& x, const Tensor& y, double scale) {
   return z;
 }
 
+// 16-bit types are computed in float, and rounded once.
+Tensor wide(const Tensor& x) {
+  const auto type = x.scalar_type();
+  return type == at::kHalf || type == at::kBFloat16 ? x.to(at::kFloat) : x;
+}
+
 // The same in operations of torch, for other devices and for vmap.
 Tensor formula(const Tensor& x, const Tensor& y, double scale) {
   check(x, y);
-  return scale * x + y;
+  const NoAutocast guard;
+  return (scale * wide(x) + wide(y)).to(x.scalar_type());
 }
 
 Tensor autograd(const Tensor& x, const Tensor& y, double scale) {

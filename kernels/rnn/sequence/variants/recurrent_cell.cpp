@@ -133,6 +133,8 @@ void compare(const double* numbers, const double* grad_now, double* dual, double
     for (int g = 0; g < Cell::kGates; ++g) half[g] = in.x[g] / 2;
     step_apart(in, half, half, apart);
     step_apart(in, in.x, none, added);
+  } else {
+    step_apart(in, in.x, in.h, apart);
   }
 }
 
@@ -158,7 +160,7 @@ extern "C" const RecurrentCell* recurrent_cell_as(const char* name, const char* 
 }
 
 // A step's derivative by dual numbers and by the cell's own backward step, in the order of CellStep, and
-// its states with the gates' parts apart and added.
+// its states with the gates' parts apart and, if it adds them, added.
 extern "C" void recurrent_cell_compare(const double* numbers, const double* grad_now, double* dual,
                                        double* own, double* apart, double* added) {
   compare<CELL>(numbers, grad_now, dual, own, apart, added);

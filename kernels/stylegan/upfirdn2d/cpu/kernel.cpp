@@ -104,14 +104,15 @@ struct Filter {
     const auto smaller = [](T a, T b) { return std::abs(a) < std::abs(b); };
     const int64_t place = std::max_element(h.begin(), h.end(), smaller) - h.begin();
     const int64_t p = place / taps_x, q = place % taps_x;
-    const T largest = h[place], bound = 2 * std::numeric_limits<T>::epsilon() * std::abs(largest);
-    if (!(bound > 0)) return;
+    const T largest = h[place], bound = 4 * std::numeric_limits<T>::epsilon();
+    if (!(std::abs(largest) > 0)) return;
     std::vector<T> parts;
     for (int64_t tx = 0; tx < taps_x; ++tx) parts.push_back(h[p * taps_x + tx] / largest);
     for (int64_t ty = 0; ty < taps_y; ++ty) {
       const T down = h[ty * taps_x + q];
       for (int64_t tx = 0; tx < taps_x; ++tx) {
-        if (!(std::abs(h[ty * taps_x + tx] - parts[tx] * down) <= bound)) return;
+        const T tap = h[ty * taps_x + tx];
+        if (!(std::abs(tap - parts[tx] * down) <= bound * std::abs(tap))) return;
       }
       parts.push_back(down);
     }

@@ -66,8 +66,8 @@ __device__ __forceinline__ float tap_of(const StripArgs& args, int ty, int tx) {
 // Note [Filters of rank one]
 // A 2-D filter is most often the outer product of two others, within rounding, and then costs as few
 // products as they do. Every block looks by itself, since the host does not know the taps: with the
-// largest tap at (p, q), each tap must be the product of f[i][q] and f[p][j] / f[p][q]. The bound is two
-// roundings of the largest tap.
+// largest tap at (p, q), each tap must be the product of f[i][q] and f[p][j] / f[p][q]. The bound is eight
+// roundings of the tap itself, as so many numbers were rounded; a tap much smaller than the largest counts, too.
 template <int kTaps>
 struct FilterTaps {
   float horizontal[kTaps], vertical[kTaps];  // of a separable filter
@@ -105,7 +105,7 @@ __device__ __forceinline__ bool read_filter(const StripArgs& args, FilterTaps<S:
   if (k < kAll) {
     const float across = taps.all[p * kTaps + k % kTaps] / largest;
     const float down = taps.all[k / kTaps * kTaps + q];
-    fits &= fabsf(tap - across * down) <= 2.4e-7f * fabsf(largest);
+    fits &= fabsf(tap - across * down) <= 4.8e-7f * fabsf(tap);
     if (k < kTaps) taps.horizontal[k] = across;
     if (k % kTaps == 0) taps.vertical[k / kTaps] = down;
   }

@@ -61,6 +61,9 @@ class RecurrentLayer(Warmed):
     packed sequence with very different lengths, and between the parts in which a GPU runs small
     layers side by side.)
 
+    On a CPU 16-bit types give slightly other results without gradients: with them the gates of all
+    steps are kept, and rounded for that.
+
     On a GPU large products of floats are rounded to TF32, as in torch's recurrent layers, unless
     ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
     and its backward pass keeps it. Higher derivatives use torch's own products, which follow
@@ -82,7 +85,8 @@ class RecurrentLayer(Warmed):
         num_layers: how many layers to stack.
         bias: whether there are biases.
         batch_first: whether ``input`` and ``output`` are (B, L, features), not (L, B, features).
-        dropout: the probability of dropout on the output of each layer except the last.
+        dropout: the probability of dropout on the output of each layer except the last. With the
+            same seed, the mask for a packed sequence is another one than torch's layers draw.
         bidirectional: whether a second set of cells runs from the last step to the first.
         proj_size: the number of features that the output is projected to, less than H; 0 for no
             projection. Only for an :class:`~lltm_jit.LSTM` without heads.
@@ -119,10 +123,12 @@ class RecurrentLayer(Warmed):
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
                 After the end of a sequence its input may be anything, and its output is zero. Its
                 last state is the one after its own last step. The values of a tensor on a GPU are
-                not checked: one above the number of steps counts as all steps.
-            reset: a mask with the shape of ``input`` without its features. The state is set to zero
-                before each marked step, for example where an episode begins. The reverse direction
-                is reset at the same boundaries.
+                not checked: one above the number of steps counts as all steps. Give a compiled
+                program a tensor: it is compiled again for each other list.
+            reset: a mask with the shape of ``input`` without its features, or with one. The state
+                is set to zero before each marked step, for example where an episode begins. A mark
+                at step t stands between the steps t - 1 and t: there the reverse direction is
+                reset, too.
 
         Returns:
             ``(output, state)``: the hidden states of all steps, with the shape of ``input`` but DH
@@ -142,7 +148,8 @@ class RecurrentLayer(Warmed):
         name = name_of(self)
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
-                raise ValueError(f"{name}(): a packed input takes neither lengths nor reset")
+                wanted = "a packed input takes neither lengths nor reset; a padded one takes both"
+                raise ValueError(f"{name}(): {wanted}")
             check_packed(name, input, self.input_size)
             states = self._states(name, int(input.batch_sizes[0]), hx, batched=True)
             packed, last = run_packed(self._layers, input, states)
@@ -236,11 +243,18 @@ class RecurrentLayer(Warmed):
         h_0 = None if old is None else old[0]
         c_0 = None if old is None or len(old) == 1 else torch.stack(old[1:])
         sizes = (self._output_size, self.cell.states - 1, self.hidden_size)
-        # Read once, so that what a backward pass computes again has the same precision.
-        run: Run = partial(self._run, suffixes, reverse, uses_tf32(parts[0][0]))
-        if self.checkpoint and recomputes():
-            run = checkpointed(run, self.checkpoint, sizes, reverse)
-        outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, sizes, reverse)
+        names = self._shapes(*suffixes)
+        try:
+            # Read once, for what a backward pass computes again has the same weights and precision.
+            weights = [getattr(self, name) for name in names]
+            run: Run = partial(self._run, [*names], reverse, uses_tf32(parts[0][0]))
+            if self.checkpoint and recomputes():
+                run = checkpointed(run, self.checkpoint, sizes, reverse)
+            outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, weights, sizes, reverse)
+        except (RuntimeError, TypeError, AttributeError):
+            # Its message may be about tensors that a caller of the layer never sees.
+            refuse_misfits(self, {"input": parts[0][0], "h_0": h_0, "c_0": c_0}, suffixes)
+            raise
         if c_n.dtype != h_n.dtype and autocasts(c_n):  # as in torch's layers; the operator keeps it
             c_n = c_n.to(h_n.dtype)
         # Not by unbind(), which torch.export does not load where there is none.
@@ -251,18 +265,25 @@ class RecurrentLayer(Warmed):
 
     def _run(
         self,
-        suffixes: list[str],
+        names: list[str],
         reverse: bool,
         tf32: bool,
         x: Tensor,
         h_0: Tensor | None,
         c_0: Tensor | None,
         control: Tensor | None,
+        *weights: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run over a part with the weights of these names."""
+        own: dict[str, list[Tensor]] = {}
+        for name, weight in zip(names, weights, strict=True):
+            own.setdefault(name.partition("_l")[0], []).append(weight)
+        directions = len(own["weight_ih"])
+
         def of(kind: str, dim: int = 0) -> Tensor:
-            if len(suffixes) == 1:
-                return getattr(self, f"{kind}_{suffixes[0]}")
-            each = [getattr(self, f"{kind}_{suffix}") for suffix in suffixes]
+            each = own[kind]
+            if directions == 1:
+                return each[0]
             one, other = (tensor.dtype for tensor in each)
             if one is not other:
                 raise RuntimeError(f"expected {kind} of one dtype, but got {one} and {other}")
@@ -271,30 +292,25 @@ class RecurrentLayer(Warmed):
             return torch.cat(each, dim)
 
         cell = self.cell
-        try:
-            weight_ih, weight_hh = of("weight_ih"), of("weight_hh")
-            weights_hr = [getattr(self, f"weight_hr_{s}") for s in suffixes if self.proj_size]
-            bias = of("bias_ih") if self.bias else None
-            bias_hh = of("bias_hh") if self.bias else None
-            if bias_hh is not None and len(suffixes) > 1 and cell.adds_gates:
-                # A gradient of its own, or those of both biases would be views of the same memory.
-                bias_hh = bias_hh * 1
-            parameters = of("parameters", 1) if cell.parameters else None
+        weight_ih, weight_hh = of("weight_ih"), of("weight_hh")
+        weights_hr = own.get("weight_hr", [])
+        bias = of("bias_ih") if self.bias else None
+        bias_hh = of("bias_hh") if self.bias else None
+        if bias_hh is not None and directions > 1 and cell.adds_gates:
+            # A gradient of its own, or those of both biases would be views of the same memory.
+            bias_hh = bias_hh * 1
+        parameters = of("parameters", 1) if cell.parameters else None
+        operands = (x, weight_ih, weight_hh, bias, bias_hh)
+        if not weights_hr and pads_gates(operands):
+            operands = pad_gates(operands, cell.gates, cell.adds_gates)
+        elif bias is not None and bias_hh is not None and cell.adds_gates:
+            if (bias.dtype, bias.shape) != (bias_hh.dtype, bias_hh.shape):
+                got = " and ".join(f"{list(b.shape)} of {b.dtype}" for b in (bias, bias_hh))
+                raise RuntimeError(f"expected biases of one shape and dtype, but got {got}")
+            both = bias + bias_hh  # added where it costs least
+            bias, bias_hh = (None, both) if x.is_cuda else (both, None)
             operands = (x, weight_ih, weight_hh, bias, bias_hh)
-            if not weights_hr and pads_gates(operands):
-                operands = pad_gates(operands, cell.gates, cell.adds_gates)
-            elif bias is not None and bias_hh is not None and cell.adds_gates:
-                if (bias.dtype, bias.shape) != (bias_hh.dtype, bias_hh.shape):
-                    got = " and ".join(f"{list(b.shape)} of {b.dtype}" for b in (bias, bias_hh))
-                    raise RuntimeError(f"expected biases of one shape and dtype, but got {got}")
-                both = bias + bias_hh  # added where it costs least
-                bias, bias_hh = (None, both) if x.is_cuda else (both, None)
-                operands = (x, weight_ih, weight_hh, bias, bias_hh)
-            if weights_hr:
-                return run_projected(operands, weights_hr, h_0, c_0, control, reverse, tf32)
-            args = (parameters, h_0, c_0, control)
-            return run_layer(cell.name, operands, args, reverse, tf32, len(suffixes) > 1)
-        except (RuntimeError, TypeError, AttributeError):
-            # Its message may be about tensors that a caller of the layer never sees.
-            refuse_misfits(self, {"input": x, "h_0": h_0, "c_0": c_0}, suffixes)
-            raise
+        if weights_hr:
+            return run_projected(operands, weights_hr, h_0, c_0, control, reverse, tf32)
+        args = (parameters, h_0, c_0, control)
+        return run_layer(cell.name, operands, args, reverse, tf32, directions > 1)

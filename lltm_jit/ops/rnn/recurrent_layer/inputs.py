@@ -44,6 +44,8 @@ def refuse_wrong_arguments(
     hidden_size, proj_size = sizes["hidden_size"], sizes["proj_size"]
     for name, size in sizes.items():
         refuse_wrong_size(layer, name, size)
+        if not size and name in ("input_size", "hidden_size"):
+            refuse(layer, f"{name} to be at least 1", size, ValueError)
     for name, flag in flags.items():
         refuse_non_bool(layer, name, flag)  # a device, say, given in a position too early
     refuse_non_number(layer, "num_layers", num_layers, whole=True)
@@ -157,10 +159,12 @@ def whole_states(
 def reset_mask(
     layer: str, x: Tensor, reset: Tensor | None, batched: bool, batch_first: bool
 ) -> Tensor | None:
-    """The steps before which rows are reset, (L, B)."""
+    """The steps before which rows are reset, (L, B); the mask may have one feature."""
     if reset is None:
         return None
     refuse_non_tensor(layer, "reset", reset)
+    if reset.dim() == 2 + batched and reset.size(-1) == 1:
+        reset = reset.squeeze(-1)
     if reset.device != x.device:
         refuse(layer, f"reset to have the device of input ({x.device})", reset.device)
     mask = reset if batched else reset.unsqueeze(-1)

@@ -26,10 +26,10 @@ _LITTLE = 1 << 12  # elements
 # Each some steps (L, B, ·), and their control.
 Parts: TypeAlias = "list[tuple[Tensor, Tensor | None]]"
 
-# Runs a part from h_0 and c_0, under its control, and gives output, h_n and c_n.
-Run: TypeAlias = Callable[
-    [Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], "tuple[Tensor, Tensor, Tensor]"
-]
+# Runs a part x from h_0 and c_0, under its control, with the layer's weights: run(x, h_0, c_0,
+# control, *weights) gives output, h_n and c_n. Every tensor is an argument, because a backward pass
+# may run it again when the layer has other weights.
+Run: TypeAlias = Callable[..., "tuple[Tensor, Tensor, Tensor]"]
 
 
 def run_in_turn(
@@ -37,6 +37,7 @@ def run_in_turn(
     parts: Parts,
     h: Tensor | None,
     c: Tensor | None,
+    weights: Sequence[Tensor],
     sizes: tuple[int, int, int],
     reverse: bool,
 ) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -49,7 +50,7 @@ def run_in_turn(
     """
     if len(parts) == 1:
         x, control = parts[0]
-        output, h_n, c_n = run(x, h, c, control)
+        output, h_n, c_n = run(x, h, c, control, *weights)
         return [output], h_n, c_n
     whole, dtype, (features, others, units) = parts[0][0], None if c is None else c.dtype, sizes
     if h is None:
@@ -63,7 +64,7 @@ def run_in_turn(
     outputs = []
     for x, control in reversed(parts) if reverse else parts:
         rows = x.size(1)
-        output, h_n, c_n = run(x, h[:rows], c[:, :rows] if others else None, control)
+        output, h_n, c_n = run(x, h[:rows], c[:, :rows] if others else None, control, *weights)
         outputs.append(output)
         if rows < h.size(0):
             h_n = torch.cat([h_n, h[rows:].to(h_n.dtype)])
@@ -84,12 +85,16 @@ def checkpointed(run: Run, most: int, sizes: tuple[int, int, int], reverse: bool
     again = partial(checkpoint, run, use_reentrant=False)
 
     def in_pieces(
-        x: Tensor, h_0: Tensor | None, c_0: Tensor | None, control: Tensor | None
+        x: Tensor,
+        h_0: Tensor | None,
+        c_0: Tensor | None,
+        control: Tensor | None,
+        *weights: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         pieces = x.split(most)
         controls = [None] * len(pieces) if control is None else control.split(most)
         parts = list(zip(pieces, controls, strict=True))
-        outputs, h_n, c_n = run_in_turn(again, parts, h_0, c_0, sizes, reverse)
+        outputs, h_n, c_n = run_in_turn(again, parts, h_0, c_0, weights, sizes, reverse)
         return torch.cat(outputs), h_n, c_n
 
     return in_pieces

@@ -77,7 +77,7 @@ def run_projected(
     output = torch.cat(outputs, 2) if both else outputs[0]
     h_n = output.unflatten(2, (count, projections))[last, rows, sides]
     if h_0 is not None and at_first is not None:  # of rows without a step
-        h_n = torch.where(at_first & HOLDS != 0, h_0, h_n)
+        h_n = torch.where(at_first & HOLDS != 0, h_0.to(h_n.dtype), h_n)
     return output, h_n.transpose(0, 1).flatten(1), c_n
 
 

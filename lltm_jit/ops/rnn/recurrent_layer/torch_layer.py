@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
+from lltm_jit.ops.rnn.recurrent_layer import dynamo
 from lltm_jit.ops.rnn.recurrent_layer.inputs import name_of, refuse_wrong_arguments
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
@@ -148,6 +149,9 @@ class TorchLayer(nn.RNNBase):
             NotImplementedError: always, with what to do instead.
         """
         refuse_script(self)
+
+
+dynamo.allow(TorchLayer)
 
 
 class _FlatWeights(list[Tensor]):

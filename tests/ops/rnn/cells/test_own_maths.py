@@ -11,6 +11,7 @@ from op_testing import DEVICES
 from sequence_testing import cell_header
 
 import lltm_jit
+from lltm_jit.functional import recurrent_sequence
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +135,38 @@ def test_it_is_a_layer_as_any_other(peephole):
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x)[0], layer(x)[0])
     peephole.check()
+
+
+IMPURE = {
+    "a factor": "static int calls = 0; now[0] = x[0] * T(double(++calls));",
+    "a summand": "static int calls = 0; now[0] = x[0] + h[0] + T(double(++calls));",
+    "random numbers": "now[0] = tanh(x[0] + h[0]) * T(double(rand()));",
+    "the number before": (
+        "static double last = 1; now[0] = x[0] * T(last); last = last == 1 ? 2 : 1;"
+    ),
+}
+
+
+@pytest.mark.parametrize("adds", [True, False])
+@pytest.mark.parametrize("way", IMPURE)
+def test_a_step_that_is_not_pure_is_found(way, adds, tmp_path):
+    text = "#include <cstdlib>\n" + cell_header("ImpureCell", 1, IMPURE[way])
+    if not adds:
+        text = text.replace("kAddsGates = true", "kAddsGates = false")
+    header = tmp_path / "impure.h"
+    header.write_text(text)
+    cell = lltm_jit.recurrent_cell(header, "ImpureCell")
+    message = r"impure.h:\d+: ImpureCell: step gives other numbers .* must be a pure function"
+    with pytest.raises(lltm_jit.LltmJitError, match=message):
+        cell.check()
+
+
+def test_a_sequence_knows_a_cell_by_the_names_of_its_type_and_class(peephole):
+    layer = peephole(3, 4)
+    gates, weight = torch.randn(5, 2, 16), layer.weight_hh_l0
+    args = gates, weight, None, layer.parameters_l0
+    expected = recurrent_sequence(peephole.cell.name, *args)
+    for name in ("Peephole", "PeepholeCell"):
+        torch.testing.assert_close(recurrent_sequence(name, *args), expected)
+    with pytest.raises(ValueError, match="expected the name of a cell, but got 'Peep'"):
+        recurrent_sequence("Peep", *args)

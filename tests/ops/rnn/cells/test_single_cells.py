@@ -101,6 +101,30 @@ def test_autocast_gives_the_dtypes_of_torchs(kind, dtype):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("batch", [(3,), ()], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_may_be_detached_in_place_where_torchs_may(kind, batch, device):
+    """Between the pieces of truncated backpropagation."""
+    ours, theirs = pair(kind, device=device)
+    x = torch.randn(*batch, 5, dtype=torch.double, device=device)
+    for state, usual in zip(flat(ours(x)), flat(theirs(x)), strict=True):
+        assert state._is_view() <= usual._is_view()
+        if not usual._is_view():
+            state.detach_()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_that_is_changed_in_place_has_right_gradients(kind):
+    """No backward pass needs the last one, an LSTM's `c`; autograd would not see the change."""
+    cell, x, found = pair(kind)[0], torch.randn(3, 5, dtype=torch.double), []
+    for change in (torch.Tensor.mul, torch.Tensor.mul_):
+        *others, last = flat(cell(x))
+        loss = sum(result.square().sum() for result in (*others, change(last, 2)))
+        found.append(torch.autograd.grad(loss, list(cell.parameters())))
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_second_derivatives_and_torch_func(kind):
     cell, theirs = pair(kind)

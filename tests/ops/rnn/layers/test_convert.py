@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import inspect
 import pickle
+import pkgutil
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -15,6 +20,10 @@ from torch.nn.utils import parametrizations, weight_norm
 
 import lltm_jit
 from lltm_jit.ops.rnn import convert as converting
+from lltm_jit.ops.rnn.own_cell import OwnCell
+from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
+from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 KINDS = [kind.__name__ for kind in converting.OURS]
@@ -95,7 +104,147 @@ def test_revert_makes_torchs_layers_of_ours():
     ]
 
 
+# ------------------------------------------------------------------------------- torch's classes --
+
+
+class Branches(nn.Module):
+    """Code that looks at the class of a layer in its forward(), as TorchRL's modules do."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.rnn = getattr(nn, kind)(5, 7)
+        self.kind = kind
+
+    def forward(self, x):
+        if not isinstance(self.rnn, getattr(nn, self.kind)):
+            raise TypeError(type(self.rnn))
+        state = self.rnn(x)[1] if isinstance(self.rnn, nn.RNNBase) else self.rnn(x[0])
+        return state[1] if isinstance(self.rnn, (nn.LSTM, nn.LSTMCell)) else state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_that_ask_for_the_class_run_compiled_too(kind):
+    model = Branches(kind)
+    x = torch.randn(4, 3, 5)
+    expected = model(x)
+    lltm_jit.convert(model)
+    torch.testing.assert_close(model(x), expected)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), expected)
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
+
+
+@pytest.mark.parametrize("first", ["import torch._dynamo", "pass"])
+def test_torchs_own_layers_are_compiled_as_before(first):
+    """Not at all, unless the program says so; whichever is imported first."""
+    program = (
+        f"import torch\n{first}\nimport lltm_jit\n"
+        "for module in (lltm_jit.LSTM(3, 4), torch.nn.LSTM(3, 4)):\n"
+        "    run = torch.compile(module, fullgraph=True, backend='eager')\n"
+        "    try: print(run(torch.ones(2, 1, 3))[0].shape[2])\n"
+        "    except torch._dynamo.exc.Unsupported: print('unsupported')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["4", "unsupported"], done.stderr
+
+
+class Plain(nn.LSTM):
+    """A subclass that adds to a layer, and changes nothing of its call."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes, batch_first=True)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.ones_(self.bias_hh_l0)
+
+    def last(self, x):
+        return self(x)[1][0]
+
+
+class PlainCell(nn.GRUCell):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Plain, PlainCell])
+def test_plain_subclasses_are_converted(kind):
+    """They stay instances of their class, can be copied and pickled, and come back."""
+    layer = kind(5, 7)
+    x = torch.randn(2, 5) if kind is PlainCell else torch.randn(2, 3, 5)
+    expected = layer(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lltm_jit.convert(layer) is layer
+        lltm_jit.convert(layer)
+    assert isinstance(layer, kind)
+    assert isinstance(layer, getattr(lltm_jit, kind.__mro__[1].__name__))
+    assert repr(layer) == repr(kind(5, 7))
+    for same in (layer, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert type(same) is type(layer)
+        torch.testing.assert_close(same(x), expected)
+    if kind is Plain:
+        torch.testing.assert_close(layer.last(x), expected[1][0])
+    assert type(layer)(5, 7)(x)[0].shape == expected[0].shape
+    normed = parametrizations.weight_norm(copy.deepcopy(layer), next(iter(layer.state_dict())))
+    torch.testing.assert_close(normed(x), expected)
+    assert type(lltm_jit.revert(layer)) is kind
+    torch.testing.assert_close(layer(x), expected)
+
+
+# ----------------------------------------------------------------------------------------- files --
+
+
+def modules_of_ours() -> list[type[nn.Module]]:
+    """All that a model may have, but for cells of one's own, which a file may not compile."""
+    found = []
+    for module in pkgutil.walk_packages(lltm_jit.ops.__path__, "lltm_jit.ops."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            own = isinstance(value, type) and value.__module__ == module.name
+            bases = (RecurrentLayer, TorchLayer, OwnCell, Warmed)
+            if own and issubclass(value, nn.Module) and name[0] != "_" and value not in bases:
+                found.append(value)
+    return found
+
+
+def test_models_that_are_saved_whole_are_loaded_as_weights_only(tmp_path):
+    """In a process that has imported this package, and in another one where it has used nothing."""
+    kinds, arguments = modules_of_ours(), {"BiasAct": (3,), "FusedLeakyReLU": (3,)}
+    assert len(kinds) > 12
+    model = []
+    for kind in kinds:
+        signature = inspect.signature(kind.__init__).parameters
+        given = ([1, 3, 1],) if "f" in signature else (5, 7) if "hidden_size" in signature else ()
+        model.append(kind(*arguments.get(kind.__name__, given)))
+    torch.save(model, tmp_path / "model.pt")
+    program = (
+        "import sys, torch, lltm_jit\n"
+        "assert not {'lltm_jit.ops.rnn.layers', 'lltm_jit.ops.stylegan'} & {*sys.modules}\n"
+        "for module in torch.load(sys.argv[1], weights_only=True): print(type(module).__name__)\n"
+    )
+    call = [sys.executable, "-c", program, str(tmp_path / "model.pt")]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.stdout.split() == [kind.__name__ for kind in kinds], done.stderr
+    again = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert [type(module) for module in again] == kinds
+    for module, same in zip(model, again, strict=True):
+        torch.testing.assert_close(module.state_dict(), same.state_dict())
+
+
+# --------------------------------------------------------------------------------- what is left --
+
+
 class Mine(nn.LSTM):
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
+class Checks(nn.GRU):
+    def check_input(self, *args):
+        super().check_input(*args)
+
+
+class Other(nn.RNNBase):
     pass
 
 
@@ -112,7 +261,9 @@ def quantized(layer: nn.Module) -> nn.Module:
 
 
 LEFT = {
-    "a subclass": (lambda: Mine(5, 7), r"no layer of ours for its class \S*Mine$"),
+    "a subclass": (lambda: Mine(5, 7), r"its class \S*Mine has a forward\(\) of its own$"),
+    "a check": (lambda: Checks(5, 7), r"its class \S*Checks has a check_input\(\) of its own$"),
+    "a base": (lambda: Other("GRU", 5, 7), r"no layer of ours for its class \S*Other$"),
     "its forward": (replaced, r"its forward\(\) was replaced"),
     "parametrised": (
         lambda: parametrizations.weight_norm(nn.GRU(5, 7), "weight_hh_l0"),

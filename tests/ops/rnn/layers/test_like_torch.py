@@ -64,7 +64,7 @@ def both(kind: str) -> tuple[type[nn.Module], type[nn.Module]]:
 def test_attributes_are_torchs(kind, bias):
     sizes = {"num_layers": 2, "bias": bias, "dropout": 1, "bidirectional": True}
     ours, theirs = ALL_LAYERS[kind](5, 7, **sizes), ALL_THEIRS[kind](5, 7, **sizes)
-    assert isinstance(ours, nn.RNNBase)
+    assert isinstance(ours, type(theirs))
     for name in (*nn.RNNBase.__constants__, *(["nonlinearity"] if kind.startswith("RNN") else [])):
         assert getattr(ours, name) == getattr(theirs, name)
         assert type(getattr(ours, name)) is type(getattr(theirs, name))
@@ -148,6 +148,8 @@ WRONG_SIZES = [
     {"input_size": "2"},
     {"input_size": -1},
     {"input_size": torch.tensor(5)},
+    {"input_size": 0},
+    {"hidden_size": 0},
     {"num_layers": "2"},
     {"num_layers": 0},
     {"dropout": None},
@@ -209,6 +211,79 @@ def test_autocast_gives_the_dtypes_of_torchs(kind, given, device):
         expected = tensors(theirs(x, hx and tuple(t.float() for t in hx)))
     assert [t.dtype for t in found] == usual
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02, check_dtype=False)
+
+
+# What may change the path that a call takes, and what a layer returns with it.
+PATHS = {
+    "a plain call": {},
+    "lengths": {"lengths": [4, 2]},
+    "reset": {"reset": torch.zeros(4, 2, dtype=torch.bool)},
+    "packed": {},
+    "checkpoint": {"checkpoint": 2},
+    "no gradients": {},
+}
+SIZES = {
+    "small": {},
+    "both directions": {"bidirectional": True},
+    "a stack": {"num_layers": 2},
+    "projections": {"proj_size": 3},
+    "batch_first": {"batch_first": True},
+}
+
+
+def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | None = None):
+    """What ours returns, and what torch's does in a plain call."""
+    options = SIZES[size]
+    theirs = THEIRS[kind](5, 8, **options, device=device)
+    ours = LAYERS[kind](5, 8, **options, device=device, checkpoint=2 * (path == "checkpoint"))
+    ours.load_state_dict(theirs.state_dict())
+    x, hx = torch.randn(4, 2, 5, device=device), None
+    if state is not None:
+        layers = (1 + ours.bidirectional) * ours.num_layers
+        h, c = (torch.randn(layers, 2, n, device=device, dtype=state) for n in (8, 8))
+        h = h[..., :3].contiguous() if ours.proj_size else h
+        hx = (h, c) if kind == "LSTM" else h
+    first, named = ours.batch_first, {}
+    for name in ("lengths", "reset"):
+        if name in PATHS[path]:
+            given = PATHS[path][name]
+            named[name] = given if name == "lengths" else given.to(device)
+            if name == "reset" and first:
+                named[name] = named[name].t()
+    given = x.transpose(0, 1) if first else x
+    packed = nn.utils.rnn.pack_padded_sequence(given, [4, 2], batch_first=first)
+    with torch.set_grad_enabled(path != "no gradients"):
+        found = tensors(ours(packed if path == "packed" else given, hx, **named))
+        return found, tensors(theirs(given, hx if state is torch.float else None))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", THEIRS)
+def test_what_a_layer_returns_may_be_detached_in_place(kind, size, path, device):
+    """As truncated backpropagation does; a view cannot. Where torch's is one, so may ours be.
+
+    With batch_first our output is a view, too, so that autograd notices changes in place.
+    """
+    if size == "projections" and kind != "LSTM":
+        return
+    found, usual = on_path(kind, size, path, device)
+    for i, (ours, theirs) in enumerate(zip(found, usual, strict=True)):
+        if not theirs._is_view() and (i or size != "batch_first"):
+            ours.detach_()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("state", [torch.float, torch.bfloat16, None], ids=str)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", THEIRS)
+def test_autocast_gives_the_same_dtypes_on_every_path(kind, size, state, device):
+    if size == "projections" and kind != "LSTM":
+        return
+    with torch.autocast(device, torch.bfloat16):
+        found = {p: [t.dtype for t in on_path(kind, size, p, device, state)[0]] for p in PATHS}
+    assert found == dict.fromkeys(PATHS, found["a plain call"])
 
 
 # --------------------------------------------------------------------------------------- tracing --

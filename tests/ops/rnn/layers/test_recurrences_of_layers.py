@@ -71,12 +71,13 @@ def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
     plainly = [bits(with_gradients(layer, x)) for x in (few, many)]
     # The other path, of calls that are not ordinary.
     monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
-    counts, run = [], RecurrentLayer._run
-    monkeypatch.setattr(
-        RecurrentLayer,
-        "_run",
-        lambda layer, suffixes, *args: counts.append(len(suffixes)) or run(layer, suffixes, *args),
-    )
+    counts, run = [], RecurrentLayer._recurrences
+
+    def counted(layer, parts, suffixes, *args):
+        counts.append(len(suffixes))
+        return run(layer, parts, suffixes, *args)
+
+    monkeypatch.setattr(RecurrentLayer, "_recurrences", counted)
     layer(few)
     assert counts == [1, 1]
     layer(many)

@@ -79,6 +79,15 @@ def test_what_is_behind_the_ends_is_not_read(value, kind, device):
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (4,), (3, 4)], ids=["batch", "single", "batch_first"])
+def test_a_reset_mask_may_have_one_feature(shape):
+    """As replay buffers hold it."""
+    layer = lltm_jit.GRU(5, 7, batch_first=shape == (3, 4))
+    x, reset = torch.randn(*shape, 5), torch.rand(shape) < 0.5
+    found = layer(x, reset=reset.unsqueeze(-1))
+    torch.testing.assert_close(found, layer(x, reset=reset), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(
     ("named", "message"),
     [

@@ -178,6 +178,74 @@ def test_checkpoint_around_a_layer(use_reentrant, kind, device):
     assert bits(actual) == bits(gradients(run))
 
 
+# Calls whose backward pass computes steps again where there is checkpoint=.
+RUNS = {
+    "LSTM": ("LSTM", {"num_layers": 2}),
+    "GRU, both directions": ("GRU", {"bidirectional": True}),
+    "RNN without a bias": ("RNN_TANH", {"bias": False}),
+    "SLSTM": ("SLSTM", {}),
+    "projected": ("LSTM", {"proj_size": 3, "bidirectional": True}),
+    "heads": ("LLTM", {"num_heads": 7}),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("run", RUNS)
+def test_backward_has_the_weights_of_its_forward(run, packed, device):
+    """Of both orders: functional_call has given the module its own weights back by then."""
+    kind, options = RUNS[run]
+    x = torch.randn(6, 3, 5, dtype=torch.double, device=device)
+    given = pack_padded_sequence(x, [6, 2, 1]) if packed else x
+    found = []
+    for steps in (0, 2):
+        torch.manual_seed(0)
+        layer = LAYERS[kind](5, 7, checkpoint=steps, dtype=torch.double, device=device, **options)
+        weights = {n: (2 * p.detach()).requires_grad_() for n, p in layer.named_parameters()}
+        results = tensors(torch.func.functional_call(layer, weights, (given,)))
+        loss, leaves = sum(result.square().sum() for result in results), [*weights.values()]
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        found.append([*first, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("run", RUNS)
+def test_backward_notices_weights_that_were_changed(run, steps, device):
+    kind, options = RUNS[run]
+    layer = LAYERS[kind](5, 7, checkpoint=steps, device=device, **options)
+    output = layer(torch.randn(6, 3, 5, device=device))[0]
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_calls_with_other_weights_before_one_backward_pass(kind, device):
+    """As weight drop has it: code that puts a tensor in place of a parameter before each call."""
+    found, x = [], torch.randn(6, 3, 5, dtype=torch.double, device=device)
+    for steps in (0, 2):
+        torch.manual_seed(0)
+        layer = LAYERS[kind](5, 7, checkpoint=steps, dtype=torch.double, device=device)
+        raw = nn.Parameter(layer.weight_hh_l0.detach().clone())
+        del layer._parameters["weight_hh_l0"]
+        loss = 0
+        for scale in (0.5, 2):
+            layer.weight_hh_l0 = raw * scale
+            loss = loss + layer(x)[0].square().sum()
+        loss.backward()
+        found.append(raw.grad)
+        normed = weight_norm(LAYERS[kind](5, 7, checkpoint=steps, device=device), "weight_hh_l0")
+        with parametrize.cached():
+            output = normed(x.float())[0]
+        output.sum().backward()
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_parametrisation_and_weight_norm(kind, device):

@@ -257,3 +257,33 @@ def test_saves_only_what_is_needed():
             y = bias_act(x, b, act=act)
         kept = [] if act == "linear" else [y] if act in STRAIGHT else [x, b]
         assert [t.data_ptr() for t in saved] == [t.data_ptr() for t in kept]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_clamped_line_may_be_added_to_in_place(bias, dtype, device):
+    """As a residual block adds to a layer that is linear; of both orders, and with few kept."""
+    x = torch.randn(3, 5, dtype=dtype, device=device, requires_grad=True)
+    b = torch.randn(5, dtype=dtype, device=device, requires_grad=True) if bias else None
+    leaves, found = [x, b] if bias else [x], []
+    for impl in ("cuda", "ref"):
+        y = bias_act(x, b, gain=2, clamp=1, impl=impl)
+        y.add_(x)
+        first = torch.autograd.grad((y * y).sum(), leaves, create_graph=True)
+        found.append([y, *first, *torch.autograd.grad(first[0].sum(), leaves)])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float, torch.double], ids=str)
+@pytest.mark.parametrize("act", ["elu", "selu", "softplus", "swish", "tanh", "sigmoid"])
+def test_second_derivatives_at_zero_are_torchs(act, dtype, device):
+    """Where 16-bit numbers often are; -0, too."""
+    found = []
+    for impl in ("cuda", "ref"):
+        x = torch.tensor([[0.0, -0.0]], dtype=dtype, device=device, requires_grad=True)
+        y = bias_act(x, act=act, impl=impl)
+        [first] = torch.autograd.grad(y.sum(), x, create_graph=True)
+        found.append([first, torch.autograd.grad(first.sum(), x)[0]])
+    torch.testing.assert_close(*found)

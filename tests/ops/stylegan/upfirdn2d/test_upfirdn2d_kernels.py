@@ -124,3 +124,20 @@ def test_beyond_31_bits(shape, channels_last, device):
     y = filter2d(x, f)
     torch.testing.assert_close(y[-1:, -1:, -99:], filter2d(x[-1:, -1:, -102:], f)[:, :, -99:])
     torch.testing.assert_close(y[:1, :1, :99], filter2d(x[:1, :1, :102], f)[:, :, :99])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
+@pytest.mark.parametrize("place", [(1, 1), (0, 3), (3, 2)])
+def test_a_tap_much_smaller_than_the_others_counts(place, dtype, device):
+    """Such a filter is not the product of two, however small its difference from one is."""
+    tap = torch.finfo(dtype).eps / 16
+    f = torch.zeros(4, 4, dtype=dtype, device=device)
+    f[0, 0], f[place] = 1, tap
+    x = torch.zeros(1, 1, 8, 8, dtype=dtype, device=device, requires_grad=True)
+    with torch.no_grad():
+        x[0, 0, 4, 4] = 1
+    y = upfirdn2d(x, f, padding=3, gain=1 / tap)[0, 0]
+    assert sorted(y[y != 0].tolist()) == [1, 1 / tap]
+    [grad] = torch.autograd.grad(y[y == 1].sum(), x)
+    assert grad[0, 0, 4, 4] == 1
