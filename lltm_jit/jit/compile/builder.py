@@ -40,7 +40,7 @@ def check(request: Request) -> None:
         ToolchainError: a compiler or ninja is missing, or a setting is wrong.
     """
     spec, tools = request.spec, request.toolchain
-    if request.nvrtc or spec.nvrtc:
+    if request.by_nvrtc:
         from . import nvrtc  # which other builds do without
 
         nvrtc.check(request)

@@ -8,6 +8,7 @@ result with what torch's own ``load`` writes.
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
@@ -125,6 +126,10 @@ def _written(request: Request) -> str:
         try:
             how = (request.with_cuda, False, False, spec.standalone)
             ldflags = cpp_extension._prepare_ldflags([*request.ldflags], *how)
+            # The CUDA of Python packages has the library under its full name alone, in lib.
+            for library in glob.glob(f"{glob.escape(cuda_home or '')}/lib/libcudart.so.*"):
+                if request.with_cuda and not os.path.exists(f"{cuda_home}/lib64"):
+                    ldflags[ldflags.index("-lcudart")] = shlex.quote(library)
             cpp_extension._write_ninja_file_to_build_library(
                 path=str(path),
                 name=spec.name,

@@ -146,7 +146,11 @@ def _find_nvcc() -> tuple[str | None, str | None]:
     for given in (settings.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
         if given:
             return shutil.which("nvcc", path=os.path.join(given, "bin")), given
-    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin"), None
+    # Last, that of the package nvidia-cuda-nvcc, which may lie elsewhere than torch.
+    major = (torch.version.cuda or "none").partition(".")[0]
+    packaged = [os.path.join(place, "nvidia", f"cu{major}", "bin") for place in sys.path]
+    places = os.pathsep.join(["/usr/local/cuda/bin", *packaged])
+    return shutil.which("nvcc") or shutil.which("nvcc", path=places), None
 
 
 def find_nvrtc(cuda_home: str | None) -> Nvrtc | None:

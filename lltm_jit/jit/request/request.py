@@ -75,6 +75,7 @@ class Request:
         if self.with_cuda and not tools.cuda and spec.ours and spec.around:
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
         self._check()
+        self.by_nvrtc = False  # or it should be, but there is none
         self.nvrtc = self._nvrtc()
         of = flags.of_nvrtc(spec) if self.nvrtc else flags.of(spec, tools, self.with_cuda)
         self.cflags, self.cuda_cflags, self.ldflags = of
@@ -92,10 +93,16 @@ class Request:
             self.base = str(self.work)
 
     def _nvrtc(self) -> Nvrtc | None:
-        """NVRTC, if that compiles this: what is for the GPU alone, where nvcc cannot."""
-        by_nvcc = self.toolchain.cuda and self.toolchain.cxx
-        wanted = self.spec.nvrtc or not by_nvcc  # True here lets all variants be compiled by it
-        return find_nvrtc(self.toolchain.cuda_home) if self.spec.device_code and wanted else None
+        """NVRTC, if that compiles this: what is for the GPU alone, and where it can a variant that
+        nvcc would take longer for. It compiles for one architecture.
+        """
+        spec, tools = self.spec, self.toolchain
+        by_nvcc = spec.variant and tools.cuda and tools.cxx
+        if not spec.device_code or (by_nvcc and not (spec.nvrtc and len(tools.architectures) == 1)):
+            return None
+        found = find_nvrtc(tools.cuda_home)
+        self.by_nvrtc = not by_nvcc or found is not None
+        return found
 
     @cached_property
     def place(self) -> str:

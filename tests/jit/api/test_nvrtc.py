@@ -14,6 +14,7 @@ import pytest
 
 from lltm_jit import jit
 from lltm_jit.jit.compile import builder
+from lltm_jit.jit.compile.nvrtc import STANDARD
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.machine import gpus, nvrtc, toolchain
 from lltm_jit.jit.machine.toolchain import Nvrtc, find_nvrtc
@@ -246,10 +247,44 @@ def test_variants_without_nvcc_or_its_compiler(mine, monkeypatch, missing):
     """What is for the GPU alone needs neither."""
     monkeypatch.setenv("CUDA_HOME", str(mine.write_nvcc()))
     monkeypatch.setenv("CXX", str(mine.write_compiler()))
-    assert Request(spec(mine, nvrtc=False)).nvrtc is None
+    assert Request(spec(mine, nvrtc=False, variant="three")).nvrtc is None
     monkeypatch.setenv(missing, "/nowhere")
     build = load(mine, nvrtc=False, ours=True, include_paths=(str(mine.sources),), variant="three")
     assert build.info.compiler == "NVRTC 13.0.88"
+
+
+def test_variants_where_both_compilers_are(mine, monkeypatch):
+    """Those that want NVRTC get it, unless several architectures are asked for."""
+
+    def chosen(**changes):
+        return Request(spec(mine, variant="three", **changes)).nvrtc
+
+    monkeypatch.setenv("CUDA_HOME", str(mine.write_nvcc()))
+    monkeypatch.setenv("CXX", str(mine.write_compiler()))
+    assert chosen().version == "13.0.88"
+    assert chosen(nvrtc=False) is None
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0a")
+    assert chosen() is None
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    monkeypatch.setattr(requests, "find_nvrtc", lambda home: None)
+    assert not Request(spec(mine, variant="three")).by_nvrtc
+
+
+def test_standard_headers_stand_in(real_nvrtc):
+    """What kernels include of the standard library, also beside CUDA's own headers."""
+    names = sorted(os.listdir(STANDARD))
+    includes = "".join(f"#include <{name}>\n" for name in [*names, "cuda_fp16.h", "cuda_bf16.h"])
+    uses = """
+static_assert(std::is_same_v<std::decay_t<const float&>, float> && std::is_integral_v<uint8_t>);
+static_assert(std::numeric_limits<float>::infinity() > std::numeric_limits<float>::max());
+__global__ void f(float* x, std::int64_t n) {
+  std::pair<float, std::conditional_t<true, int, float>> all{std::exp(x[0]), std::abs(-1)};
+  std::memcpy(x, &all.first, sizeof(float));
+  if (std::isnan(x[1])) x[2] = std::fabs(all.second - float(n));
+}
+"""
+    real_nvrtc.write("scale.cu", includes + uses)
+    load(real_nvrtc, functions=("f",))
 
 
 def test_compiled_and_named(real_nvrtc):
