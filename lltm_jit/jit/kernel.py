@@ -509,10 +509,9 @@ class Launch:
         except IndexError:
             slot = code.slot()
         buffer, config, pointers = slot
-        if code.others:
-            held = [(place, values[place]) for place in code.others]
-            for place, told in held:
-                pointers[place], values[place] = ctypes.addressof(told), 0
+        held = [(place, values[place]) for place in code.others]  # until the launch is made
+        for place, told in held:
+            pointers[place], values[place] = ctypes.addressof(told), 0
         stream = _stream_of(device) if _stream_of else 0
         try:
             code.pack(buffer, 0, *grid, *self._block, self._shared, stream, *self._more, *values)
@@ -524,9 +523,8 @@ class Launch:
             status = code.call(config, code.handle, pointers, None)
         code.free.append(slot)
         if status:
+            clusters = f", clusters of {self._cluster}" if self._cluster else ""
             raise LltmJitError(
                 f"{code.name} cannot be launched: the driver says {driver_words(status)!r} to grid "
-                f"{grid}, block {self._block}, {self._shared} bytes of shared memory"
-                + f", clusters of {self._cluster}"
-                * (self._cluster > 0)
+                f"{grid}, block {self._block}, {self._shared} bytes of shared memory{clusters}"
             )

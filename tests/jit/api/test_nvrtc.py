@@ -296,6 +296,14 @@ def test_compiled_and_named(real_nvrtc):
     assert all(symbol.encode() in code for symbol in symbols.values())
 
 
+def test_headers_that_kernels_include_everywhere(real_nvrtc):
+    names = ("cmath", "math.h", "cstdio", "stdio.h", "cstdint", "stdint.h", "limits", "cstddef")
+    body = 'int64_t n = std::sqrt(4.0); std::printf("%d", int(n)); ::printf("!"); x[n] = fabsf(*x);'
+    includes = "".join(f"#include <{name}>\n" for name in names)
+    real_nvrtc.write("scale.cu", f"{includes}__global__ void f(float* x) {{ {body} }}\n")
+    assert load(real_nvrtc, functions=("f",)).record.symbols == {"f": "_Z1fPf"}
+
+
 def test_code_for_later_gpus_is_ptx(real_nvrtc, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")
     assert b".target sm_80" in load(real_nvrtc).info.library.read_bytes()
