@@ -60,7 +60,7 @@ setup(
     package_dir=folders or {"": "."},
     package_data={
         "lltm_jit": ["py.typed"],
-        "lltm_jit.jit.compile": ["forms/**/*.h"],
+        "lltm_jit.jit.compile": ["forms/**/*.h", "standard/*"],
         **dict.fromkeys(folders, SOURCE_PATTERNS),
     },
     **(prebuilt() if wanted else {}),

@@ -52,12 +52,12 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
     def lltm_reload(line: str) -> None:
         """%lltm_reload: compile edited kernels of the package, and use them from now on.
 
-        %lltm_reload NAME: the same for the module in the variable NAME.
+        %lltm_reload NAME: the same for the module or kernel in the variable NAME.
         """
         name = line.strip()
         module = ipython.user_ns.get(name) if name else None
-        if name and not isinstance(module, ModuleType):
-            _refuse(f"{name} is not a variable that holds a module")
+        if name and not (isinstance(module, ModuleType) or hasattr(module, "use")):
+            _refuse(f"{name} is not a variable that holds a module or a kernel")
         done = reload_module(module) if module else reload_package()
         print(f"{', '.join(done.changed) or 'nothing changed'} ({done.seconds:.2f} s)")
 

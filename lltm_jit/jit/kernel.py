@@ -25,6 +25,7 @@ from .loading.reload import show
 from .request.request import IN_NAME
 from .request.spec import CUDA_SUFFIXES, Spec, absolute
 from .request.texts import read
+from .user import cancel
 from .user.errors import BuildError, LltmJitError, own_frames_hidden
 from .variants import ask_driver, check_constants, driver_words, load_device_code
 
@@ -60,6 +61,7 @@ def kernel(
     include_paths: Sequence[str | os.PathLike[str]] = (),
     options: Sequence[str] = (),
     verbose: bool = False,
+    timeout: float | None = None,
 ) -> Any:
     """A CUDA kernel that is launched on tensors; NVRTC compiles it, unless it is in the cache.
 
@@ -74,12 +76,14 @@ def kernel(
         include_paths: directories to search for headers. Those of CUDA are found without.
         options: more options for NVRTC, such as ``"--use_fast_math"``.
         verbose: print every step.
+        timeout: seconds after which a build is ended, with NVRTC of CUDA 13 on.
 
     Returns:
         A :class:`Kernel`, or for a list of names a tuple of them.
 
     Raises:
         BuildError: if the source does not compile, or declares no such kernel.
+        BuildTimeout: if the build takes longer than ``timeout``.
         ToolchainError: if there is no NVRTC.
         CacheError: if the directory for builds cannot be used.
 
@@ -106,7 +110,8 @@ def kernel(
     else:
         plain = re.match(r"\w+", names[0].partition("<")[0].rpartition("::")[2])
         made = with_text(spec_of(plain[0] if plain else "kernel", *how), "source", text)
-    kernels = kernels_of(made, verbose)
+    with cancel.ended_after(timeout):
+        kernels = kernels_of(made, verbose)
     return kernels[0] if isinstance(name, str) else kernels
 
 
@@ -308,7 +313,7 @@ class _Code:
             return
         sizes, offset, size = list[int](), ctypes.c_size_t(), ctypes.c_size_t()
         where = ctypes.byref(offset), ctypes.byref(size)
-        while driver.cuKernelGetParamInfo(handle, len(sizes), *where) == 0:
+        while driver.cuKernelGetParamInfo(handle, ctypes.c_size_t(len(sizes)), *where) == 0:
             sizes.append(size.value)
         self.sizes = sizes
         if len(self.sizes) != len(self.parameters):

@@ -22,6 +22,7 @@ import torch
 from . import kernels
 from .loading import engine
 from .loading.build import Build
+from .request.request import Request
 from .request.spec import CONSTANTS, CUDA_SUFFIXES, Spec, absolute
 from .user.errors import BuildError, LltmJitError, ToolchainError
 
@@ -41,7 +42,9 @@ class Variant:
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
         optional: whether C++ has another kernel, for machines without a compiler.
         device_code: compile a ``.cu`` file for the GPU alone, which takes a second less: a function
-            is then a ``__global__`` one, and its address a ``CUkernel`` of the driver.
+            is then a ``__global__`` one, and its address a ``CUkernel`` of the driver. Without nvcc
+            it is compiled by NVRTC, which comes with torch.
+        nvrtc: compile device code by NVRTC even if there is an nvcc, which takes longer.
         note: why it is compiled, where that is not because it is used right away.
     """
 
@@ -53,6 +56,7 @@ class Variant:
     prepare: str = ""
     optional: bool = False
     device_code: bool = False
+    nvrtc: bool = False
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +85,7 @@ class Variant:
             # In a fixed order; of two with the same name, the later one.
             constants=tuple(sorted(dict(self.constants).items())),
             device_code=self.device_code,
+            nvrtc=self.nvrtc,
             note=self.note,
         )
         return spec._replace(listings=((CONSTANTS, spec.macros),))
@@ -150,6 +155,11 @@ def declared(asked: Asked) -> Variant:
 @functools.cache
 def _tell_once(line: str) -> None:
     print(line, file=sys.stderr)
+
+
+def architectures(variant: Variant) -> tuple[str, ...]:
+    """What a variant is compiled for, in torch's spelling; empty if nothing here can compile it."""
+    return Request(variant.spec()).architectures
 
 
 def builds_of(variants: Sequence[Variant]) -> list[Build]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -20,6 +21,20 @@ PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }
 PyMODINIT_FUNC PyInit_basic() { return PyModule_Create(&definition); }
 PyMODINIT_FUNC PyInit_rnn() { return PyModule_Create(&definition); }
 """
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(tmp_path) -> Path:
+    """A folder that no test had before: the engine has loaded what was built there.
+
+    Some versions of pytest give a test the folder of one that has passed.
+    """
+    path = tmp_path / str(next(_numbers))
+    path.mkdir()
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -21,7 +20,6 @@ from lltm_jit.jit import variants
 from lltm_jit.jit.variants import Variant
 
 HERE = Path(__file__).parent
-_numbers = itertools.count()
 ALL = ["compile one.cpp", "compile two.cpp", "link"]  # of the small extension
 
 
@@ -31,9 +29,6 @@ class Bench:
 
     directory: Path
     environment: dict[str, str] = field(default_factory=dict)
-    # Some versions of pytest give a test the folder of one that has passed. The engine has loaded
-    # what was built there, so each bench has a compiler of its own.
-    number: int = field(default_factory=_numbers.__next__)
 
     @property
     def sources(self) -> Path:
@@ -70,7 +65,7 @@ class Bench:
         compiler.parent.mkdir(exist_ok=True)
         python = os.path.realpath(sys.executable)  # the environment's may have a blank in its path
         compiler.write_text(
-            f"#!{python} -IS\n# {self.number}\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
+            f"#!{python} -IS\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
             f"import fake_cxx\nfake_cxx.main({version!r}, {deaf!r}, {orders or {}!r})\n"
         )
         compiler.chmod(0o755)

@@ -3,8 +3,7 @@
     python tests/jit/ways_of_load.py [PART OF A NAME]
 
 Every way runs twice a side, each time in a process of its own, on a cache of its own that is empty
-the first time. The sides take turns. What they import is imported before the clock starts, and ours
-makes no precompiled header but where it is asked for one.
+the first time. The sides take turns. What they import is imported before the clock starts.
 """
 
 from __future__ import annotations

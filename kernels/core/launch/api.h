@@ -1,8 +1,8 @@
 // `cudaStream_t` and `cudaError_t`, for launchers' declarations. A CPU build has no CUDA headers
-// and declares no launcher.
+// and declares no launcher; nor does NVRTC, which compiles code for the GPU alone.
 #pragma once
 
-#if defined(WITH_CUDA) || defined(__CUDACC__)
+#if (defined(WITH_CUDA) || defined(__CUDACC__)) && !defined(__CUDACC_RTC__)
 #define LLTM_JIT_CUDA 1
 #include <cuda_runtime_api.h>
 

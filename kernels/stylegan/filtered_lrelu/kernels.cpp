@@ -7,7 +7,7 @@
 #include "core/channel_sum/host.h"
 #include "core/host/checks.h"
 #include "core/launch/device.h"
-#include "stylegan/filtered_lrelu/mma/variant.h"
+#include "stylegan/filtered_lrelu/mma/host/variant.h"
 #include "stylegan/filtered_lrelu/operators.h"
 #include "stylegan/filtered_lrelu/plan.h"
 
@@ -115,8 +115,8 @@ void run_passes(Call& call, const FlrPlan& plan) {
 // False where no compiler is there to make the kernel, or it needs more shared memory than this chip
 // gives a block.
 bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
-  FlrVariant* variant = flr_variant(call.args, plan.variant);
-  if (variant == nullptr) return false;
+  const void* kernel = flr_variant(call.args, plan.variant);
+  if (kernel == nullptr) return false;
   FilteredLreluArgs args = call.args;
   Tensor of_parts;
   if (with_sums && plan.parts > 0) {
@@ -124,7 +124,7 @@ bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
     args.plane_sums = of_parts.mutable_data_ptr<float>();
   }
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  const cudaError_t error = variant(args, stream);
+  const cudaError_t error = launch_walks(kernel, plan.variant, args, stream);
   if (error == cudaErrorNotSupported) return false;
   C10_CUDA_CHECK(error);
   if (of_parts.defined()) {

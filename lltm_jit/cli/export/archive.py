@@ -14,8 +14,10 @@ import time
 from pathlib import Path
 
 from lltm_jit.jit import LltmJitError, Spec
+from lltm_jit.jit.compile import headers
 from lltm_jit.jit.compile.objects import Store
 from lltm_jit.jit.loading.engine import build, build_all
+from lltm_jit.jit.request.request import previous
 from lltm_jit.jit.store import cache, lock
 from lltm_jit.jit.user.progress import Reporter, many
 
@@ -38,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
         output = args.output or Path(f"liblltm_jit_{extension.name}.a")
         output.write_bytes(b"")  # an error names it
         output.unlink()  # ar would add to what is there
-        count = _archive(extension, ["ar", "rcs", str(output.absolute())])
-        if not count:
+        if not (count := _archive(extension, ["ar", "rcs", str(output.absolute())])):
             return 1  # ar has said why
         print(f"{output}: {many(count, 'object')}")
     return 0
@@ -54,7 +55,9 @@ def _archive(extension: Spec, command: list[str]) -> int:
         commands = _extensions.build_file(request).commands()
         with lock.held(request.place, Reporter().say):
             cache.make_directory(request.work)
-            store = Store(request, commands, {}, time.time_ns())
+            last = previous(request)
+            chosen = headers.of(request, last.full if last else ())
+            store = Store(request, commands, chosen, time.time_ns())
             found = all(map(store.find, commands))
         if not found:
             build(extension, force=True)

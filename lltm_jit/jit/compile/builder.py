@@ -8,8 +8,8 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from ..machine import gpus
 from ..machine.toolchain import find_cxx
 from ..machine.tools import cuda_cure, find_ninja, why_no_cxx
 from ..request import texts
@@ -21,9 +21,12 @@ from ..store.files import Inputs, digest_of
 from ..user import settings
 from ..user.errors import BuildError, BuildTimeout, CacheError, SourceEdited, ToolchainError
 from ..user.progress import Reporter, many, source_name
-from . import diagnostics, headers, jobs, launcher, ninja, nvrtc
+from . import headers, jobs, ninja
 from .headers import Headers
 from .objects import Made, Store, finished
+
+if TYPE_CHECKING:
+    from . import nvrtc
 
 # Seconds between two prunings for what NVRTC compiles, which takes less time than one of these.
 _PRUNING = 60
@@ -37,7 +40,9 @@ def check(request: Request) -> None:
         ToolchainError: a compiler or ninja is missing, or a setting is wrong.
     """
     spec, tools = request.spec, request.toolchain
-    if request.nvrtc or spec.nvrtc:
+    if request.by_nvrtc:
+        from . import nvrtc  # which other builds do without
+
         nvrtc.check(request)
     else:
         if tools.cxx is None or not tools.cxx_version:
@@ -45,10 +50,13 @@ def check(request: Request) -> None:
         if request.with_cuda and not tools.cuda:
             raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
         find_ninja()
-    if wrong := gpus.why_wrong(request.architectures):
-        raise ToolchainError(wrong)
-    if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
-        raise ToolchainError(too_old)
+    if request.architectures:
+        from ..machine import gpus  # which builds for the CPU do without
+
+        if wrong := gpus.why_wrong(request.architectures):
+            raise ToolchainError(wrong)
+        if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
+            raise ToolchainError(too_old)
     retention.limit()  # read after the work, which ends with pruning
 
 
@@ -98,6 +106,15 @@ def _state(request: Request) -> str:
     return digest_of([request.content, read])
 
 
+def _tool(request: Request) -> ninja.BuildFile | nvrtc.Command:
+    """What compiles a request."""
+    if not request.nvrtc:
+        return ninja.BuildFile(request)
+    from . import nvrtc  # which other builds do without
+
+    return nvrtc.Command(request)
+
+
 class _Build:
     """One build of a request."""
 
@@ -113,10 +130,14 @@ class _Build:
     def make(self, anew: bool) -> Record:
         request, work = self._request, self._request.work
         self._prepare()
-        self._choose_headers()
+        if not request.nvrtc:  # there is no torch in what is for the GPU alone
+            self._headers = headers.of(request, self._given_up)
+        with cache.writing():
+            for chosen in self._headers.values():
+                chosen.write(work)
         # By the clock that files are stamped with, which may lag behind the other.
         since = min(time.time_ns(), self._log.stat().st_ctime_ns)
-        tool = nvrtc.Command(request) if request.nvrtc else ninja.BuildFile(request)
+        tool = _tool(request)
         store = Store(request, tool.commands(), self._headers, since)
         reused = {} if anew else {name: store.find(name) for name in request.objects}
         made: dict[str, Made] = {name: each for name, each in reused.items() if each is not None}
@@ -143,14 +164,8 @@ class _Build:
         with cache.writing():
             cache.make_directory(work)
             cache.check_private(work)
-            leftovers = [
-                ".ninja_log",
-                ".ninja_deps",
-                ninja.LINK_DEPENDENCIES,
-                cache.LOG,
-                cache.FAILURE,
-            ]
-            leftovers += [name + end for name in request.objects for end in (".d", launcher.FULL)]
+            leftovers = [".ninja_log", ".ninja_deps", ninja.LINK_DEPENDENCIES]
+            leftovers += [cache.LOG, cache.FAILURE, *(f"{name}.d" for name in request.objects)]
             for folder in work.glob("narrow-*"):
                 shutil.rmtree(folder)
             for name in (*request.objects, request.product, *leftovers):
@@ -164,15 +179,6 @@ class _Build:
             self._log.write_text(self._log_head(), "utf-8", "backslashreplace")
             for path in (self._log, *(work / name for name in given)):
                 cache.set_mode(path)
-
-    def _choose_headers(self) -> None:
-        if self._request.nvrtc:  # there is no torch in what is for the GPU alone
-            return
-        for name, source in zip(self._request.objects, self._request.sources, strict=True):
-            if chosen := headers.of(self._request, source, name in self._given_up):
-                self._headers[name] = chosen
-                with cache.writing():
-                    chosen.write(self._request.work)
 
     def _in_turn(self, made: dict[str, Made]) -> list[str]:
         """The objects to compile, those of most text first: none that takes long is left for the
@@ -219,8 +225,12 @@ class _Build:
             reporter.close()
         if status != 0 or not (request.work / request.product).exists():
             self._fail(status)
-        for warning in diagnostics.warnings(self._log.read_text("utf-8"), request):
-            reporter.report(warning)
+        said = self._log.read_text("utf-8")
+        if "warning" in said:
+            from . import diagnostics  # which most builds do without
+
+            for warning in diagnostics.warnings(said, request):
+                reporter.report(warning)
 
     def _keep(self, store: Store, made: dict[str, Made]) -> None:
         """Put what was compiled into the store.
@@ -229,7 +239,7 @@ class _Build:
             BuildError: a compiler did not report what it read.
         """
         for name, had in self._headers.items():
-            if error := launcher.told(str(self._request.work / name)):
+            if error := had.why_full(self._request.work, name):
                 told = f"{name} got torch's full headers, because of: {error}"
                 self._reporter.detail(told)
                 self._headers[name] = had._replace(digest="", given_up=True)
@@ -273,6 +283,8 @@ class _Build:
 
     def _fail(self, status: int) -> None:
         """Raise the first error."""
+        from . import diagnostics
+
         said = texts.read(self._log)  # empty if somebody removed the cache
         error = diagnostics.explain(said, self._request, self._log, status, self._jobs)
         told = {"of": _state(self._request), "text": str(error), "parts": vars(error)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -103,6 +103,10 @@ class Headers(NamedTuple):
         """Their folder, in that where the request is compiled."""
         return f"narrow-{self.digest}"
 
+    def why_full(self, work: Path, target: str) -> str:
+        """The error because of which an object was compiled without them; empty if none."""
+        return texts.read(work / self.folder / target)
+
     def write(self, work: Path) -> None:
         """Write them into the folder where the request is compiled."""
         parents = {str(parent) for name in self.files for parent in Path(name).parents}
@@ -114,11 +118,18 @@ class Headers(NamedTuple):
             cache.set_mode(path)
 
 
-def of(request: Request, source: str, given_up: bool) -> Headers | None:
-    """The headers for a source; None if it needs none but torch's own.
+def of(request: Request, given_up: Collection[str]) -> dict[str, Headers]:
+    """The headers of each object whose source gets others than torch's own.
 
-    ``given_up`` says that it did not compile with others when it was last built.
+    Those objects are ``given_up`` that did not compile with others when they were last built.
     """
+    sources = zip(request.objects, request.sources, strict=True)
+    found = ((name, of_source(request, source, name in given_up)) for name, source in sources)
+    return {name: headers for name, headers in found if headers}
+
+
+def of_source(request: Request, source: str, given_up: bool) -> Headers | None:
+    """The headers for a source; None if it needs none but torch's own."""
     if request.spec.ours:  # which includes what it needs
         return None
     closure = files.closure([request.path_of(source)], request.searched)

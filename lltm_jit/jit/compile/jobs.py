@@ -121,11 +121,6 @@ def compilers(jobs: int, wanted: int) -> Iterator[int]:
             _changed.notify_all()
 
 
-def is_shared() -> bool:
-    """Whether a build of this process compiles, beside which another one may begin."""
-    return _taken > 0
-
-
 def _forget() -> None:
     """A forked child has none of the builds, and perhaps a lock that nobody releases."""
     global _changed, _taken

@@ -3,8 +3,9 @@
 It is started by file path, with the standard library alone: the folder of the narrow headers or
 nothing, whether to run nvcc's halves side by side, and the compiler's command. Ninja sees one
 command, so that nothing else waits. Where the narrow headers fail, torch's full ones are taken; a
-file beside the object tells so. nvcc compiles a source for the host and for each GPU, one after the
-other, and reads all headers each time; ``nvcc --dryrun`` tells its steps.
+file of the object's name beside those headers has the error. nvcc compiles a source for the host
+and for each GPU, one after the other, and reads all headers each time; ``nvcc --dryrun`` tells its
+steps.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import tempfile
 import zlib
 from typing import NamedTuple
 
-FULL = ".full"  # the end of that file's name
 _ERROR = re.compile(r"(?m)^.*?\b(?:fatal )?error\b(?: #[\w-]+)?: (.*)$")
 # Errors that no header cures, and names that a header might declare.
 _SYNTAX = re.compile(
@@ -49,7 +49,8 @@ def main(folder: str, halves: bool, command: list[str]) -> int:
     sys.stdout.buffer.write(said)
     if status == 0:
         error = _ERROR.search(text)
-        with open(command[command.index("-o") + 1] + FULL, "w", encoding="utf-8") as file:
+        target = command[command.index("-o") + 1]
+        with open(os.path.join(folder, target), "w", encoding="utf-8") as file:
             file.write(error[1] if error else text)
     return status
 
@@ -180,15 +181,6 @@ def _names_of_full_headers(command: list[str]) -> set[str]:
         asked, input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     return set(re.findall(r"\w+", done.stdout.decode("utf-8", "replace")))
-
-
-def told(target: str) -> str:
-    """The error because of which an object was compiled with the full headers; empty if none."""
-    try:
-        with open(target + FULL, encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 if __name__ == "__main__":

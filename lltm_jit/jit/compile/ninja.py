@@ -8,6 +8,7 @@ result with what torch's own ``load`` writes.
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
@@ -29,7 +30,6 @@ from ..store import cache
 from ..user import cancel, settings
 from ..user.errors import BuildError, ToolchainError
 from ..user.progress import FAILED
-from .guard import end_session
 from .headers import Headers
 
 LINK_DEPENDENCIES = "link.d"
@@ -126,6 +126,10 @@ def _written(request: Request) -> str:
         try:
             how = (request.with_cuda, False, False, spec.standalone)
             ldflags = cpp_extension._prepare_ldflags([*request.ldflags], *how)
+            # The CUDA of Python packages has the library under its full name alone, in lib.
+            for library in glob.glob(f"{glob.escape(cuda_home or '')}/lib/libcudart.so.*"):
+                if request.with_cuda and not os.path.exists(f"{cuda_home}/lib64"):
+                    ldflags[ldflags.index("-lcudart")] = shlex.quote(library)
             cpp_extension._write_ninja_file_to_build_library(
                 path=str(path),
                 name=spec.name,
@@ -291,6 +295,8 @@ def _end(guard: subprocess.Popen[bytes]) -> None:
         guard.kill()
         guard.wait()
     if guard.returncode:
+        from .guard import end_session  # which most builds do without
+
         end_session(guard.pid)  # ninja and the compilers outlive a guard that was killed
 
 

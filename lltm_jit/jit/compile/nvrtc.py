@@ -27,6 +27,8 @@ from ..user.errors import BuildError, ToolchainError
 from ..user.progress import FAILED
 from .objects import NINJA_LOG, SYMBOLS
 
+# Headers of the standard library for code on the GPU. NVRTC has none of its own.
+STANDARD = os.path.join(os.path.dirname(__file__), "standard")
 _DIRECTIVE = r"(?m)^[ \t]*(?:#|%:)[ \t]*(?:include|include_next|import)\b[ \t]*(.*?)[ \t]*$"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
 _NAMING = r"^__nv_name_map\(\d+\): (error): "  # where NVRTC places an error in a kernel's name
@@ -64,11 +66,11 @@ class Command:
         self._source = request.path_of(source)
         told = request.architectures[0].replace(".", "")
         kind = "compute_" if told.endswith("+PTX") else "sm_"
-        folders = [*request.include_paths, *self._nvrtc.include_paths]
+        self._folders = [STANDARD, *self._nvrtc.include_paths]  # after the request's own
         self._options = [
             f"-arch={kind}{told.removesuffix('+PTX')}",
             *flags.words(request.cuda_cflags),
-            *(f"-I{folder}" for folder in folders),
+            *(f"-I{folder}" for folder in (*request.include_paths, *self._folders)),
         ]
         for option in flags.words(request.cuda_cflags):
             if re.match(_FILES, option):
@@ -90,7 +92,7 @@ class Command:
         request, began = self._request, time.time()
         work, name, command = request.work, self._name, self.commands()[self._name]
         try:
-            text = Path(self._source).read_text("utf-8", "replace")
+            text = Path(self._source).read_text("utf-8", "surrogateescape")
         except OSError as error:
             raise BuildError(f"error: cannot read {self._source}: {error.strerror}") from error
         if request.spec.constants:  # in front of the source, as if it included them
@@ -118,7 +120,7 @@ class Command:
     def _read(self) -> Iterator[str]:
         """The files that NVRTC may read: by all includes, under any condition, in any folder."""
         request = self._request
-        folders = [*request.searched, *self._nvrtc.include_paths]
+        folders = [*request.searched, *self._folders]
         macros = dict(request.spec.constants)
         macros |= dict(re.findall(r"(?m)^-D\n?([\w]+)=(.*)$", "\n".join(self._options)))
         seen, waiting = set[str](), [self._source]

@@ -159,7 +159,7 @@ class Store:
         made_here = os.path.join(request.work, "")
         folders, paths = {*request.folders}, []
         assembled: dict[str, str] = {}
-        for path in dict.fromkeys(_plain(path) if ".." in path else path for path in read):
+        for path in dict.fromkeys([_plain(path) if ".." in path else path for path in read]):
             if match := _VERSIONED.fullmatch(path):
                 tails.append(match[1])
             elif path in self._given or not path.startswith(made_here):
@@ -176,7 +176,7 @@ class Store:
         for folder, have in there.items():  # a file that came in front of one that was read
             beside = {os.path.join(folder, name) for name in have}
             for path in beside.difference(paths, self._before):
-                if os.path.isfile(path) and self._is_new(_came(path)):
+                if os.path.isfile(path) and 0 < self._came(path) <= time.time_ns():
                     self.changed.add(request.label(path))
         return Inputs(
             assembled | self._digests(paths),
@@ -198,26 +198,32 @@ class Store:
         """The digests of files that were read, by label. Notes which were edited meanwhile."""
         request, found = self._request, {}
         labels = {path: request.label(path) for path in paths if path not in self._given}
-        outside = self.stamps.digests(path for path, label in labels.items() if label[:1] == "/")
+        outside = self.stamps.digests([path for path, label in labels.items() if label[:1] == "/"])
         for path, label in labels.items():
             found[label] = outside[path] if path in outside else files.text_digest(path)
             if path in self._before:
                 changed = found[label] != self._before[path]
             else:
-                came = _came(path)
-                changed = self._is_new(came)
-                if came > time.time_ns():  # by a clock that is ahead, so that nobody can tell
+                came = self._came(path)
+                changed = 0 < came <= time.time_ns()
+                if came and not changed:  # by a clock that is ahead, so that nobody can tell
                     found[label] = STALE
             if changed:
                 self.changed.add(label)
         given = {path: self._given[path] for path in paths if path in self._given}
         return found | {os.path.basename(path): digest for path, digest in given.items()}
 
-    def _is_new(self, came: int) -> bool:
-        """Whether a file came after the build began, which the clock of its file system tells."""
-        # One that counts whole seconds rounds them down.
+    def _came(self, path: str) -> int:
+        """When a file got its content, or a link its target, by the clock of its file system, if
+        that was after the build began; else 0.
+        """
+        try:
+            came = max(os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns)
+        except OSError:  # it is gone
+            return time.time_ns()
+        # A clock that counts whole seconds rounds them down.
         since = self._since if came % _SECOND else self._since // _SECOND * _SECOND
-        return since <= came <= time.time_ns()
+        return came if came >= since else 0
 
     def _asks(self, path: str) -> texts.Asks:
         told = ""
@@ -225,14 +231,6 @@ class Store:
             if os.path.getsize(path) <= _TEXT_BYTES:
                 told = texts.read(path)
         return texts.asks(told, (*self._request.cflags, *self._request.cuda_cflags))
-
-
-def _came(path: str) -> int:
-    """When a file got its content, or a link its target; now, if it is gone."""
-    try:
-        return max(os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns)
-    except OSError:
-        return time.time_ns()
 
 
 def _upward(folders: Iterable[str], names: Iterable[str]) -> set[str]:

@@ -221,7 +221,8 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
 
     Without a compiler, that may be any build of this name that would do.
     """
-    with_compiler = request.spec.nvrtc or request.toolchain.cxx is not None
+    by_nvrtc = request.by_nvrtc and not request.spec.variant
+    with_compiler = by_nvrtc or request.toolchain.cxx is not None
     start = request.key if with_compiler else request.key[: cache.NAME]
     for directory in cache.directories(start):
         try:

@@ -57,10 +57,11 @@ def check_library(record: Record, stamps: Stamps) -> None:
     Raises:
         DamagedBuild: the library is missing or is not what was built, or others may write to it.
     """
-    if problem := private.why_not_private(record.file):
+    file = record.file
+    if problem := private.why_not_private(file):
         raise DamagedBuild(problem)
-    if stamps.digests([str(record.file)]) != {str(record.file): record.digest}:
-        is_there = "is not the file that was built" if record.file.exists() else "is missing"
+    if stamps.digests([str(file)]) != {str(file): record.digest}:
+        is_there = "is not the file that was built" if file.exists() else "is missing"
         raise DamagedBuild(f"{record.library} {is_there}")
 
 

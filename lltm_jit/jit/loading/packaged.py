@@ -7,7 +7,6 @@ may differ. A library for another torch crashes, and one of other sources comput
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from ..machine import gpus
 from ..machine.toolchain import includes
 from ..request import flags
-from ..request.request import TOOLS, WORDS, Request
+from ..request.request import TOOLS, Request, differences
 from ..store import cache, files
 from ..store.cache import DamagedBuild, Record
 from ..user.progress import Reporter
@@ -50,18 +49,21 @@ def why_not(request: Request, record: Record) -> str:
 
 def _misfits(request: Request, record: Record) -> Iterator[str]:
     made, here, tools = record.content, request.content, request.toolchain
-    for name, then in made.items():
-        if name not in TOOLS and then != here.get(name):
-            yield f"{WORDS.get(name, name)} was {then} and is {here.get(name)}"
-    for kind in ("cflags", "ldflags", *(["cuda_cflags"] if made["with_cuda"] else [])):
-        before, now = _chosen(record.spec[kind]), _chosen(getattr(request.spec, kind))
-        if before != now:
-            yield f"{WORDS[kind]} were {before or 'none'} and are {now or 'none'}"
-    kinds = ({word for word in each["cflags"] if re.match(_KINDS, word)} for each in (made, here))
-    before, now = (" ".join(sorted(each)) for each in kinds)
-    if before != now:
-        yield f"it was built with {before or 'no debug flags'}, and {now or 'none'} are wanted"
-    yield from _file_changes(request, record)
+    for name in ("schema", "name", "product"):
+        if made.get(name) != here[name]:
+            yield f"{name} was {made.get(name)} and is {here[name]}"
+    kinds = ["cflags", "ldflags", *(["cuda_cflags"] if made["with_cuda"] else [])]
+    before = _portable(made, record.spec, kinds)
+    now = _portable(here, request.spec._asdict(), kinds)
+    # A source that is not compiled here must be there all the same.
+    there = {each: files.text_digest(files.place(request.base, each)) for each in before["files"]}
+    now["files"] = {each: there[each] for each in there if there[each]} | now["files"]
+    yield from differences(before, now)
+    for label, then in record.inputs.files.items():
+        # With a compiler, this is a machine of its own: others' headers may be another version.
+        watched = label[:1] != "/" or not tools.cxx
+        if watched and files.digest(files.place(request.base, label)) not in (then, files.STALE):
+            yield f"{label} changed"
     if not includes(tools.cpu_capability, record.toolchain["cpu_capability"]):
         needed = record.toolchain["cpu_capability"]
         yield f"it needs {needed}, and this processor has {tools.cpu_capability}"
@@ -74,23 +76,16 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
             yield f"it has no code for sm_{capability[0]}{capability[1]}"
 
 
-def _chosen(given: Any) -> str:
+def _portable(content: dict[str, Any], spec: dict[str, Any], kinds: list[str]) -> dict[str, Any]:
+    """What of a build has to be the same on another machine, with these kinds of flags."""
+    same = {name: value for name, value in content.items() if name not in TOOLS}
+    for kind in kinds:
+        debug = [word for word in content[kind] if re.match(_KINDS, word)]
+        same[kind] = _chosen(spec[kind]) + debug
+    return {**same, "files": content["files"]}
+
+
+def _chosen(given: Any) -> list[str]:
     """The flags that a user chose, as the compiler takes them: `-D N=4` as `-DN=4`."""
     joined = re.sub(rf"(?m)^(-[DULl]|{_FOLDER})\n", r"\1", "\n".join(flags.words(given)))
-    return " ".join(word for word in joined.split("\n") if not re.match(_FOLDER, word))
-
-
-def _file_changes(request: Request, record: Record) -> Iterator[str]:
-    """The files that are others here. A source must be here; a header need not."""
-    before, now = record.content["files"], request.content["files"]
-    for label, then in before.items():
-        path = files.place(request.base, label)
-        if now.get(label, files.text_digest(path)) != then:
-            yield f"{label} {'changed' if os.path.exists(path) or label in now else 'removed'}"
-    yield from (f"{label} added" for label in now if label not in before)
-    for label, then in record.inputs.files.items():
-        # With a compiler, this is a machine of its own: others' headers may be another version.
-        watched = label[:1] != "/" or not request.toolchain.cxx
-        path = files.place(request.base, label)
-        if watched and files.digest(path) not in (then, files.STALE):
-            yield f"{label} changed"
+    return [word for word in joined.split("\n") if word and not re.match(_FOLDER, word)]

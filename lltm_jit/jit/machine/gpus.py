@@ -55,14 +55,17 @@ def compute_capabilities() -> list[tuple[int, int]]:
     return found
 
 
-def architectures(newest: tuple[int, int]) -> tuple[str, ...]:
+def architectures(
+    newest: tuple[int, int], there: Iterable[tuple[int, int]] | None = None
+) -> tuple[str, ...]:
     """The architectures to compile for, as numbers in torch's spelling, by an nvcc that knows those
-    up to the newest.
+    up to the newest. ``there`` are the GPUs, where that is known.
     """
     wanted = re.findall(r"[^; ]+", settings.text("TORCH_CUDA_ARCH_LIST"))
     if wanted and wanted != ["native"]:
         return tuple(arch for name in wanted for arch in NAMED_ARCHITECTURES.get(name, (name,)))
-    found = (architecture(capability, newest) for capability in sorted(compute_capabilities()))
+    capabilities = compute_capabilities() if there is None else there
+    found = (architecture(capability, newest) for capability in sorted(capabilities))
     return tuple(dict.fromkeys(found)) or _ARCHITECTURES_WITHOUT_GPU
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..user import cancel
-from ..user.errors import BuildTimeout
+from ..user.errors import BuildTimeout, ToolchainError
 
 
 class Compiled(NamedTuple):
@@ -65,9 +65,9 @@ def compile(
         return found.raw
 
     call = _CALLBACK(interrupt)
-    words = [option.encode(errors="surrogateescape") for option in options]
-    place = os.fsencode(name)
-    _ask(library, "nvrtcCreateProgram", ctypes.byref(program), text.encode(), place, 0, None, None)
+    words, place = [os.fsencode(option) for option in options], os.fsencode(name)
+    source = text.encode("utf-8", "surrogateescape")  # which need not be UTF-8
+    _ask(library, "nvrtcCreateProgram", ctypes.byref(program), source, place, 0, None, None)
     try:
         for function in functions:
             _ask(library, "nvrtcAddNameExpression", program, function.encode())
@@ -114,7 +114,7 @@ def _library(path: str) -> ctypes.CDLL:
 
 def _ask(library: ctypes.CDLL, function: str, *arguments: Any) -> None:
     if status := getattr(library, function)(*arguments):
-        raise OSError(f"{function}() of NVRTC failed: {_words(library, status)}")
+        raise ToolchainError(f"{function}() of NVRTC failed: {_words(library, status)}")
 
 
 def _words(library: ctypes.CDLL, status: int) -> str:

@@ -125,7 +125,7 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     command = [*command, *named, *hosts]
     found = []
     for path in dict.fromkeys(filter(None, map(shutil.which, command))):
-        with suppress(OSError), open(files.open_at_once(path, os.O_RDONLY), "rb", 0) as file:
+        with suppress(OSError), open(os.open(path, files.AT_ONCE), "rb", 0) as file:
             start = file.read(2)
             if start == b"#!":
                 found.append((path, hashlib.sha256(start + file.read()).hexdigest()))
@@ -146,7 +146,11 @@ def _find_nvcc() -> tuple[str | None, str | None]:
     for given in (settings.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
         if given:
             return shutil.which("nvcc", path=os.path.join(given, "bin")), given
-    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin"), None
+    # Last, that of the package nvidia-cuda-nvcc, which may lie elsewhere than torch.
+    major = (torch.version.cuda or "none").partition(".")[0]
+    packaged = [os.path.join(place, "nvidia", f"cu{major}", "bin") for place in sys.path]
+    places = os.pathsep.join(["/usr/local/cuda/bin", *packaged])
+    return shutil.which("nvcc") or shutil.which("nvcc", path=places), None
 
 
 def find_nvrtc(cuda_home: str | None) -> Nvrtc | None:

@@ -65,7 +65,7 @@ def probe_nvrtc(command: list[str]) -> dict[str, Any]:
     """Of the library at a path, whose PTX begins with its whole version."""
     (path,) = command
     found: dict[str, Any] = {"version": "", "newest": (0, 0), "watch": []}
-    with suppress(OSError):  # no library, or one of another processor
+    with suppress(OSError, ToolchainError):  # no library, or one of another processor
         newest = max(nvrtc.architectures(path))
         options = [f"-arch=compute_{newest[0]}{newest[1]}"]
         told = nvrtc.compile(path, "__global__ void trial() {}", "trial.cu", options)

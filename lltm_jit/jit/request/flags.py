@@ -52,10 +52,10 @@ def of(spec: Spec, tools: Toolchain, with_cuda: bool) -> Flags:
     """
     if spec.ours:
         cflags = default_cflags(tools, with_cuda and not spec.variant)
-        cuda = default_cuda_cflags(spec.cuda_cflags)
+        cuda = default_cuda_cflags(spec.cuda_cflags) if with_cuda else ()
     else:
-        cflags = _common_cflags(tools, "-O1")
-        cuda = _common_cuda_cflags(("-Xcompiler", "-O1"), spec.cuda_cflags)
+        cflags, host = _common_cflags(tools, "-O1"), ("-Xcompiler", "-O1")
+        cuda = _common_cuda_cflags(host, spec.cuda_cflags) if with_cuda else ()
     more = ("-include", CONSTANTS) if spec.variant else ()
     only = ("-fatbin",) if spec.device_code else ()
     debug = ("-O0", "-g") if settings.flag("LLTM_JIT_DEBUG") else ()
@@ -146,9 +146,13 @@ def nvrtc_architecture(nvrtc: Nvrtc) -> tuple[str, ...]:
     """
     from ..machine import gpus  # which most imports do without
 
-    asked = gpus.architectures(nvrtc.newest)
+    if torch.cuda.is_initialized():  # which saves asking the driver
+        count = torch.cuda.device_count()
+        capabilities = [torch.cuda.get_device_capability(place) for place in range(count)]
+    else:
+        capabilities = gpus.compute_capabilities()
+    asked = gpus.architectures(nvrtc.newest, capabilities)
     found = [name.removesuffix("+PTX") for name in asked] + [n for n in asked if n[-4:] == "+PTX"]
-    capabilities = gpus.compute_capabilities()
     found = [name for name in found if all(gpus.runs_any([name], each) for each in capabilities)]
     # Without a GPU, code that runs on others, too.
     found.sort(key=lambda name: (name.endswith("+PTX") == (not capabilities), gpus.number(name)))

@@ -19,7 +19,7 @@ import torch
 from ..machine.toolchain import Nvrtc, Toolchain, detect, find_nvrtc
 from ..store import cache, files
 from ..store.cache import Record
-from ..store.files import digest_of, label_of
+from ..store.files import digest_of
 from ..user import settings
 from ..user.errors import BuildError, SourceMissing
 from . import flags
@@ -75,6 +75,7 @@ class Request:
         if self.with_cuda and not tools.cuda and spec.ours and spec.around:
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
         self._check()
+        self.by_nvrtc = False  # or it should be, but there is none
         self.nvrtc = self._nvrtc()
         of = flags.of_nvrtc(spec) if self.nvrtc else flags.of(spec, tools, self.with_cuda)
         self.cflags, self.cuda_cflags, self.ldflags = of
@@ -92,10 +93,16 @@ class Request:
             self.base = str(self.work)
 
     def _nvrtc(self) -> Nvrtc | None:
-        """NVRTC, if that compiles this: what is for the GPU alone, where nvcc cannot."""
-        by_nvcc = self.toolchain.cuda and self.toolchain.cxx
-        wanted = self.spec.nvrtc or not by_nvcc  # True here lets all variants be compiled by it
-        return find_nvrtc(self.toolchain.cuda_home) if self.spec.device_code and wanted else None
+        """NVRTC, if that compiles this: what is for the GPU alone, and where it can a variant that
+        nvcc would take longer for. It compiles for one architecture.
+        """
+        spec, tools = self.spec, self.toolchain
+        by_nvcc = spec.variant and tools.cuda and tools.cxx
+        if not spec.device_code or (by_nvcc and not (spec.nvrtc and len(tools.architectures) == 1)):
+            return None
+        found = find_nvrtc(tools.cuda_home)
+        self.by_nvrtc = not by_nvcc or found is not None
+        return found
 
     @cached_property
     def place(self) -> str:
@@ -144,8 +151,11 @@ class Request:
         return tuple(objects)
 
     def label(self, path: str) -> str:
-        """A file's name as the user sees it and as a key records it."""
-        return label_of(self.base, path)
+        """A file's name as the user sees it and as a key records it: relative if it is below the
+        base of the sources.
+        """
+        start = os.path.join(self.base, "")
+        return path[len(start) :] if path.startswith(start) and ".." not in path else path
 
     @cached_property
     def searched(self) -> list[str]:
@@ -165,10 +175,13 @@ class Request:
 
     def is_own(self, path: str) -> bool:
         """Whether a file, or the name of a text, seems to belong to the user, not to a library."""
-        starts = tuple(os.path.join(folder, "") for folder in self.folders)
-        if path in dict(self.spec.listings) or path.startswith(starts):
+        if path.startswith(self._starts) or path in dict(self.spec.listings):
             return True
         return path[:1] == "/" and not path.startswith(flags.library_folders())
+
+    @cached_property
+    def _starts(self) -> tuple[str, ...]:
+        return tuple([os.path.join(folder, "") for folder in self.folders])
 
     def matches(self, record: Record, stamps: files.Stamps) -> bool:
         """Whether a build is one of this request, and of the files as they are now."""

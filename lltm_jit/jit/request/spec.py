@@ -49,7 +49,7 @@ class Spec(NamedTuple):
     variant: str = ""  # what a variant of a kernel is called
     constants: Pairs = ()  # the macros of a variant
     device_code: bool = False  # only the code for the GPU, without a library around it
-    nvrtc: bool = False  # which is compiled by NVRTC, whatever other compilers there are
+    nvrtc: bool = False  # which is compiled by NVRTC, even if there is an nvcc
     functions: tuple[str, ...] = ()  # kernels in it that Python calls, such as "scale<float>"
     note: str = ""  # why it is built, for the line that announces the build
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ..user import settings
 
+AT_ONCE = os.O_RDONLY | os.O_NONBLOCK  # a pipe in place of a file is empty; nobody waits for it
 STALE = ""  # in place of a digest: no file has it
 UNKNOWN = "?"  # the same for a file that nobody names, so that it always counts as changed
 _SECOND = 1_000_000_000
@@ -54,7 +55,7 @@ def text(path: str) -> Content:
     known = _known.get(path)
     if known is not None and known.stamp == stamp_of(path):
         return known
-    file = open_at_once(path, os.O_RDONLY)
+    file = os.open(path, AT_ONCE)
     try:
         stamp = _stamp(os.fstat(file))
         settled = _is_settled(stamp)  # before it is read, because that takes time, too
@@ -83,9 +84,12 @@ def digest(path: str | Path) -> str:
     """The digest of a file's content; ``STALE`` if it cannot be read."""
     hasher = hashlib.sha256()
     try:
-        with open(path, "rb", buffering=0, opener=open_at_once) as file:
-            while block := file.read(1 << 16):  # larger ones are fresh pages from the system
+        file = os.open(path, AT_ONCE)
+        try:
+            while block := os.read(file, 1 << 16):  # larger ones are fresh pages from the system
                 hasher.update(block)
+        finally:
+            os.close(file)
     except (OSError, ValueError):  # a name with a null byte is no path at all
         return STALE
     return hasher.hexdigest()
@@ -95,11 +99,6 @@ def digest_of(value: Any) -> str:
     """A short digest of what JSON can hold."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
-    """Open like ``open``, but treat a pipe in place of a file as empty, and do not wait for it."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def stamp_of(path: str) -> list[int]:
@@ -228,12 +227,6 @@ def place(base: str, label: str) -> str:
     return label if label[:1] == "/" else os.path.normpath(os.path.join(base, label))
 
 
-def label_of(base: str, path: str) -> str:
-    """The label of a path: relative if it is below the base."""
-    start = os.path.join(base, "")
-    return path[len(start) :] if path.startswith(start) and ".." not in path else path
-
-
 def text_digest(path: str) -> str:
     """The digest of a text, whose content is known to a process that has read it."""
     try:
@@ -304,7 +297,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it is something else.
     """
-    with open(open_at_once(path, os.O_RDONLY), "rb") as file:
+    with open(os.open(path, AT_ONCE), "rb") as file:
         text = file.read()
     head, _, body = text.partition(b"\n")
     if head != _head(body):

@@ -31,14 +31,19 @@ class Entry(NamedTuple):
 
 def entries() -> Iterator[Entry]:
     """All that the cache holds."""
+    root = cache.builds_directory()
     found = [("build", path) for path in cache.directories("")]
-    for kind, pattern in (("work", "work/*"), ("object", "objects/*/*")):
-        found += [(kind, path) for path in cache.builds_directory().glob(pattern)]
-    for kind, path in found:
+    for kind, path in found + [("work", path) for path in root.glob("work/*")]:
         with suppress(OSError):  # somebody else was quicker
             record = path / cache.RECORD  # which somebody may be about to write
             used = (record if record.exists() else path).stat().st_mtime
             yield Entry(path, kind, used, size_of(path))
+    for folder in root.glob("objects/*"):
+        with suppress(OSError), os.scandir(folder) as files:
+            for file in files:  # of which there may be ten thousands, so with few calls for each
+                with suppress(OSError):
+                    status = file.stat()
+                    yield Entry(Path(file), "object", status.st_mtime, status.st_blocks * 512)
 
 
 def limit() -> int:
@@ -86,9 +91,7 @@ def remove(entry: Entry) -> str:
 
 
 def size_of(path: Path) -> int:
-    """The bytes on disk of a file, or of all files in a directory, while nobody removes them."""
-    if not path.is_dir():
-        return path.stat().st_blocks * 512
+    """The bytes on disk of all files in a directory, while others may remove some."""
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:

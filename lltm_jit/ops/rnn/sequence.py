@@ -66,6 +66,7 @@ _TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "contro
 RESETS, HOLDS = 1, 2
 
 _KERNELS = native.kernels_directory()
+_OURS = "rnn.sequence"  # what the kernels of this package's cells are declared as
 
 
 def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
@@ -75,10 +76,10 @@ def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     the second that torch needs to write one.
     """
     for kind in ("steps", "forward", "backward", "many_rows_forward", "many_rows_backward"):
-        jit.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths)
+        jit.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths, name == _OURS)
 
 
-def _variant(kind: str, include_paths: tuple[Path, ...]) -> Variant:
+def _variant(kind: str, include_paths: tuple[Path, ...], ours: bool) -> Variant:
     from lltm_jit.jit.variants import Variant
 
     return Variant(
@@ -88,10 +89,11 @@ def _variant(kind: str, include_paths: tuple[Path, ...]) -> Variant:
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
         optional=kind != "steps",  # which runs in place of the others
         device_code=True,
+        nvrtc=ours,  # a header of the user's may include what NVRTC does not have
     )
 
 
-declare_kernels("rnn.sequence")
+declare_kernels(_OURS)
 
 
 def uses_tf32(tensor: Tensor) -> bool:

@@ -61,6 +61,8 @@ variants.declare(
         (_KERNELS,),
         prepare="filtered_lrelu on tensors of these sizes and dtype, forward and backward,",
         optional=True,
+        device_code=True,
+        nvrtc=True,
     )
 )
 

@@ -288,6 +288,14 @@ def test_a_cell_of_kernels_gives_these(shell, by_nvrtc, capsys):
     assert vars(shell.user_ns["mine"]).keys() == {"all<int>", "all<float>"}
 
 
+def test_a_kernel_in_a_variable_is_reloaded(shell, by_nvrtc, capsys):
+    path = by_nvrtc.write("one.cu", KERNELS)
+    shell.user_ns["one"] = lltm_jit.kernel(path, "one")
+    path.write_text(KERNELS + "// edited\n")
+    shell.run_line_magic("lltm_reload", "one")
+    assert capsys.readouterr().out.startswith("one.cu changed (")
+
+
 def test_an_error_in_a_cell_of_kernels_has_its_line(shell, by_nvrtc, monkeypatch):
     shell.execution_count = 7
     said = 'the cell(3): error: identifier "y" is undefined\n  __global__ void f() { y; }\n'

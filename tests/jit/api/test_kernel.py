@@ -6,6 +6,7 @@ import ctypes
 import re
 import struct
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,8 @@ from lltm_jit import jit
 from lltm_jit.cli import main
 from lltm_jit.jit import kernel as kernels
 from lltm_jit.jit import variants
+from lltm_jit.jit.machine import nvrtc
+from lltm_jit.jit.user import cancel
 
 SCALE = """
 template <typename T>
@@ -70,9 +73,9 @@ class Driver:
         return 0
 
     def cuKernelGetParamInfo(self, kernel, place, offset, size):
-        if place >= len(self.sizes):
+        if place.value >= len(self.sizes):
             return 1
-        size._obj.value = self.sizes[place]
+        size._obj.value = self.sizes[place.value]
         return 0
 
     def cuKernelSetAttribute(self, attribute, value, kernel, device):
@@ -335,6 +338,17 @@ def test_a_kernel_in_a_header(gpu, by_nvrtc):
     path = by_nvrtc.write("all.cu", '#include "scale.cuh"\n')
     lltm_jit.kernel(path, "scale<float>")[1, 1](on_gpu(), on_gpu(), 1, 1)
     assert len(gpu.launched) == 1
+
+
+def test_a_build_that_takes_too_long_is_ended(gpu, by_nvrtc, monkeypatch):
+    def compile(*asked):
+        while True:
+            cancel.check()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(nvrtc, "compile", compile)
+    with pytest.raises(lltm_jit.BuildTimeout, match=r"after 2 s, while compiling scale\.cu"):
+        lltm_jit.kernel(SCALE + "// too long\n", "scale<float>", timeout=2)
 
 
 def test_the_commands_know_it(gpu, by_nvrtc, capsys):

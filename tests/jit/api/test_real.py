@@ -194,34 +194,6 @@ template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
     assert not hasattr(module, "of_type")
 
 
-def test_inline_error_shows_the_strings_own_line(root):
-    with pytest.raises(jit.BuildError) as caught:
-        torch_api.load_inline(
-            "_C", ["int x;", "\nint y = zero;\n"], functions=[], no_implicit_headers=True
-        )
-    assert str(caught.value).splitlines()[1:5] == [
-        "  --> cpp_sources[1]:2:9",
-        "  |",
-        "2 | int y = zero;",
-        "  |         ^",
-    ]
-
-
-def test_undefined_symbol_is_told_at_import(root):
-    source = root / "missing.cpp"
-    source.write_text(STATICS.replace("++shared()", "elsewhere()").replace("VERSION", "1"))
-    (root / "common.h").write_text("int elsewhere();\n")
-    with pytest.raises(jit.BuildError, match="elsewhere"):
-        torch_api.load("statics", str(source))
-
-
-def test_module_of_another_name_is_told_at_import(root):
-    (root / "common.h").write_text("#define VERSION 1\n")
-    (root / "statics.cpp").write_text(STATICS)
-    with pytest.raises(jit.BuildError, match=r"no Python module mine: .*TORCH_EXTENSION_NAME"):
-        torch_api.load("mine", str(root / "statics.cpp"))
-
-
 FORK = """
 import os
 import lltm_jit

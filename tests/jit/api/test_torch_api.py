@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from engine_bench import payload, text_of
+from engine_bench import payload
 from torch.utils import cpp_extension
 
 from lltm_jit import jit
@@ -25,16 +25,6 @@ def test_signature_is_torchs(name):
     assert {narrow.kind, timeout.kind} == {inspect.Parameter.KEYWORD_ONLY}
 
 
-def test_load_positional_and_again(bench):
-    arguments = ("_C", [str(bench.sources / "one/one.cpp"), bench.sources / "two/two.cpp"])
-    arguments += (["-DA"], None, None, ["-lm"], [str(bench.sources)])
-    module = torch_api.load(*arguments)
-    assert payload(module) == "shared header\none\ntwo"
-    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
-    assert torch_api.load(*arguments) is module
-    assert bench.counts == []
-
-
 def test_sources_are_optimised_unless_flags_say_otherwise(real, monkeypatch):
     text = (
         'extern "C" int optimised() {\n#ifdef __OPTIMIZE__\n  return 1;\n#endif\n  return 0;\n}\n'
@@ -49,12 +39,6 @@ def test_sources_are_optimised_unless_flags_say_otherwise(real, monkeypatch):
     assert not is_optimised("-O0")
     monkeypatch.setenv("LLTM_JIT_DEBUG", "1")
     assert not is_optimised()
-
-
-def test_load_takes_a_directory_and_relative_paths(bench, monkeypatch):
-    assert payload(torch_api.load("_C", bench.sources)) == "shared header\none\ntwo"
-    monkeypatch.chdir(bench.sources)
-    assert payload(torch_api.load("_C", "two/two.cpp")) == "two"
 
 
 REFUSED = {  # from the arguments of load to the error
@@ -120,13 +104,6 @@ def test_what_stands_where_the_link_would_does_no_harm(bench, tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_blanks_around_an_include_path_are_stripped(bench):
-    source = bench.write("one/one.cpp", '#include "shared.h"\none\n')
-    include_paths = [f" {bench.sources / 'core'} "]
-    module = torch_api.load("_C", source, extra_include_paths=include_paths)
-    assert payload(module) == "shared header\none"
-
-
 def test_library_that_is_no_module(bench):
     source = str(bench.sources / "two/two.cpp")
     path = torch_api.load("plain-library", source, is_python_module=False)
@@ -151,17 +128,6 @@ def test_a_root_and_sources_with_marks_that_a_build_file_escapes(bench, tmp_path
     source = bench.write(f"{name}/three.cpp", "three\n")
     assert payload(torch_api.load("_C", source, build_directory=root)) == "three"
     assert payload(torch_api.load_inline("_C", "PyInit", build_directory=root))
-
-
-def test_build_without_import(bench):
-    info = jit.loading.engine.build(bench.spec())
-    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
-    assert not info.cached
-    assert jit.loading.engine.build(bench.spec()).cached
-    assert bench.counts == []
-    assert not jit.loading.engine.build(bench.spec(), force=True).cached
-    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
-    assert text_of(bench.load()) == "shared header\none\ntwo"
 
 
 def test_executable(tmp_path, monkeypatch):

@@ -6,17 +6,15 @@ import ctypes
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from engine_bench import alive, compiler_pid, load_variant, wait_for
+from engine_bench import alive, compiler_pid, load_variant
 
 from lltm_jit import jit
 from lltm_jit.jit import variants
-from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.variants import Variant
@@ -100,35 +98,12 @@ def test_what_will_be_asked_for_compiles_at_the_same_time(bench, gates, capsys):
     assert bench.counts == []
 
 
-def test_with_one_job_they_compile_one_after_the_other(bench, gates, monkeypatch):
-    monkeypatch.setenv("MAX_JOBS", "1")
-    waiting = []
-
-    def open_in_turn() -> None:
-        wait_for(lambda: any(gate.exists() for gate in gates))
-        time.sleep(0.3)
-        waiting.extend(gate for gate in gates if gate.exists())
-        for gate in gates:
-            gate.with_name(f"{gate.name}.go").touch()
-
-    opener = threading.Thread(target=open_in_turn)
-    opener.start()
-    variants.load_declared(FORWARD, BACKWARD)
-    opener.join()
-    assert len(waiting) == 1
-
-
 def test_without_a_compiler_what_is_there_is_loaded_alone(bench, gates, monkeypatch):
     gates[0].with_name(f"{gates[0].name}.go").touch()
     forward = variants.load_declared(FORWARD)
+    assert bench.counts == ["compile forward.cpp", "link"]
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert variants.load_declared(FORWARD, BACKWARD) == forward
-
-
-def test_what_is_asked_for_alone_is_compiled_alone(bench, gates):
-    gates[0].with_name(f"{gates[0].name}.go").touch()
-    variants.load_declared(FORWARD)
-    assert bench.counts == ["compile forward.cpp", "link"]
 
 
 def test_ctrl_c_stops_both_compilers(bench, gates):
@@ -143,13 +118,6 @@ def test_ctrl_c_stops_both_compilers(bench, gates):
     assert not any(alive(compiler_pid(gate)) for gate in gates)
     open_both(gates)
     assert variants.load_declared(FORWARD, BACKWARD)
-
-
-def test_an_error_stops_both_compilers(bench, gates):
-    bench.write("mine/variants/backward.cpp", f"//! after {gates[0]}\n//! error wrong\n")
-    with pytest.raises(jit.BuildError, match="error: wrong"):
-        variants.load_declared(FORWARD, BACKWARD)
-    assert not alive(compiler_pid(gates[0]))
 
 
 def test_one_variant_that_is_asked_for_twice_is_one_build(bench, kernel):
@@ -184,15 +152,6 @@ def test_what_is_said_and_what_is_written(bench, kernel, capsys):
     texts = {path.read_text() for path in bench.builds.glob("work/*/constants.h")}
     macros = {f"#define ELEMENT float\n#define SIZE {size}\n" for size in (3, 4)}
     assert {text.partition("\n")[2] for text in texts} == macros
-
-
-def test_a_damaged_library_is_built_again(bench, kernel, capsys):
-    info = engine.build(of_size(kernel, 3).spec())
-    assert bench.counts == ["compile mine.cpp", "link"]
-    info.library.write_bytes(b"damaged")
-    load_variant(of_size(kernel, 3), FUNCTION)
-    assert "is damaged" in capsys.readouterr().err
-    assert bench.counts == ["link"]
 
 
 def test_a_missing_function_is_told(kernel):

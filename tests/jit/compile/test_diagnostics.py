@@ -154,6 +154,10 @@ def test_warnings_of_the_users_code_are_shown_each_once(tmp_path, monkeypatch):
             "mounted noexec: set TORCH_EXTENSIONS_DIR",
         ),
         ("libfoo.so.1: cannot open shared object file: No such file", "LD_LIBRARY_PATH"),
+        (
+            'generic_type: type "P" is already registered!',
+            "declare it with pybind11::module_local(), or restart Python",
+        ),
     ],
 )
 def test_import_errors(error, cure):
@@ -208,7 +212,11 @@ def test_a_log_without_any_error():
     assert message("", -9).startswith(
         "error: the build process was ended by SIGKILL\n   = most likely memory ran out"
     )
-    assert message("", -15).startswith("error: the build process was ended by SIGTERM\n")
+    for number, name in ((-15, "SIGTERM"), (-11, "SIGSEGV")):  # no compiler that crashed
+        assert message("", number).startswith(
+            f"error: the build process was ended by {name}\n"
+            "   = run `python -m lltm_jit doctor` to test the compilers\n"
+        )
     assert message("words\nlast words\n", 3).startswith(
         "error: the build failed with status 3: last words\n"
         "   = run `python -m lltm_jit doctor` to test the compilers\n"
@@ -220,17 +228,18 @@ def test_a_log_without_any_error():
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("code", "said", "told"),
     [
-        ("cxx: no licence\nTry --help\n", "cxx failed with status 2: cxx: no licence"),
-        ("", "cxx failed with status 2 and printed nothing"),
+        ("[code=2] ", "cxx: no licence\nTry --help\n", " with status 2: cxx: no licence"),
+        ("[code=2] ", "", " with status 2 and printed nothing"),
+        ("", "cxx: no licence\n", ": cxx: no licence"),  # by a ninja before 1.13
     ],
 )
-def test_what_an_unknown_compiler_said_is_told(said, told):
-    step = f"[1/2 0.1] cxx -c empty.cpp\nFAILED: [code=2] empty.o\ncxx -c empty.cpp\n{said}"
+def test_what_an_unknown_compiler_said_is_told(code, said, told):
+    step = f"[1/2 0.1] cxx -c empty.cpp\nFAILED: {code}empty.o\ncxx -c empty.cpp\n{said}"
     end = "ninja: build stopped: subcommand failed.\nRuntimeError: Error building extension 'x'"
     lines = message(f"{step}{end}\n").splitlines()
-    assert lines[0] == f"error: {told}"
+    assert lines[0] == f"error: cxx failed{told}"
     assert lines[1] == "   = run `python -m lltm_jit doctor` to test the compilers"
 
 
@@ -242,12 +251,6 @@ def test_a_signal_is_known_by_what_the_shell_says_of_it(said, cure):
     """ninja has codes from 1.13 on."""
     step = f"[1/2 0.1] cxx -c a.cpp\nFAILED: a.o \ncxx -c a.cpp\n{said}\n"
     assert cure in message(step).splitlines()[1]
-
-
-def test_what_it_said_is_told_by_a_ninja_without_codes():
-    step = "[1/2 0.1] cxx -c a.cpp\nFAILED: a.o \ncxx -c a.cpp\ncxx: no licence\n"
-    said = message(f"{step}ninja: build stopped: subcommand failed.\n")
-    assert said.startswith("error: cxx failed: cxx: no licence\n")
 
 
 @pytest.mark.parametrize(
@@ -269,12 +272,6 @@ def test_what_the_users_source_says_is_no_cause():
     assert [line for line in lines if line.startswith("   = ")] == lines[-1:]
 
 
-def test_a_worker_that_dies_is_no_compiler_that_crashed():
-    lines = message("", status=-11).splitlines()
-    assert lines[0] == "error: the build process was ended by SIGSEGV"
-    assert lines[1] == "   = run `python -m lltm_jit doctor` to test the compilers"
-
-
 @pytest.mark.parametrize("name", ["empty.cpp", "a b/empty.cpp"])
 def test_an_error_of_a_tool_names_the_file_that_it_was_given(name):
     compiling = f"[1/2 0.1] c++ -c {shlex.quote(name)} -o empty.o\n"
@@ -284,16 +281,3 @@ def test_an_error_of_a_tool_names_the_file_that_it_was_given(name):
     lines = message(f"{compiling}{linking}/usr/bin/ld: cannot find -lnosuch\n").splitlines()
     assert lines[0] == "error: cannot find -lnosuch"
     assert not any("-->" in line for line in lines)
-
-
-def test_a_class_that_pybind11_knows_from_the_build_before():
-    error = 'generic_type: type "P" is already registered!'
-    told = diagnostics.explain_import(error, "/cache/mine.so", asked("mine")).splitlines()
-    assert told[0].endswith(error)
-    assert "declare it with pybind11::module_local(), or restart Python" in told[1]
-
-
-def test_torchs_own_error_is_the_last_word():
-    log = "Traceback:\n  more\nValueError: Unknown CUDA arch (9.9z) or GPU not supported\n"
-    first = message(log).splitlines()[0]
-    assert first.endswith(": ValueError: Unknown CUDA arch (9.9z) or GPU not supported")

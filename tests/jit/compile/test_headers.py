@@ -16,6 +16,7 @@ import torch
 from engine_bench import ALL
 
 from lltm_jit import jit
+from lltm_jit.cli import main
 from lltm_jit.jit.compile import headers, launcher, ninja
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request.request import Request
@@ -48,7 +49,9 @@ FULL = {
 
 def chosen(bench, text: str, **changes: Any) -> headers.Headers | None:
     source = bench.write("mine.cpp", text)
-    return headers.of(Request(bench.spec(paths=(str(source),), **changes)), str(source), False)
+    return headers.of_source(
+        Request(bench.spec(paths=(str(source),), **changes)), str(source), False
+    )
 
 
 @pytest.mark.parametrize("text", NARROW.values(), ids=NARROW)
@@ -108,6 +111,16 @@ def test_what_does_not_compile_with_narrow_headers_is_tried_once(bench, capsys):
     bench.edited("two/two.cpp", f"{EXTENSION}2\n")
     assert engine.build(bench.spec(), force=True).compiled == 2
     assert bench.counts == ["compile one.cpp", *ALL]
+
+
+def test_an_archive_takes_the_objects_that_were_compiled(bench, monkeypatch):
+    monkeypatch.chdir(bench.directory)
+    bench.write("one/one.cpp", f"{EXTENSION}//! full no such thing\n")
+    bench.write("two/two.cpp", EXTENSION)
+    bench.load()
+    assert bench.counts == ["compile one.cpp", *ALL]
+    assert main(["archive", str(bench.sources)]) == 0
+    assert bench.counts == []
 
 
 def test_an_object_with_the_full_headers_is_none_with_narrow_ones(bench):

@@ -127,7 +127,7 @@ def test_reload_of_a_module(bench):
 
 
 def test_reload_of_a_stranger(bench):
-    for ask in (lltm_jit.reload, lltm_jit.build_info):
+    for ask in (lltm_jit.reload, lltm_jit.build_info, lltm_jit.watch):
         for stranger in (os, "a path"):
             with pytest.raises(
                 jit.LltmJitError, match=r"was not loaded by lltm_jit\.load as a mod"

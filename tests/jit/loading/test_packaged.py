@@ -116,7 +116,7 @@ def change(path: Path, part: str, **entries: str) -> None:
 
 
 MISFITS = {
-    "torch was 1.2.3 and is ": lambda path: change(path, "content", torch="1.2.3"),
+    "torch changed from 1.2.3 to ": lambda path: change(path, "content", torch="1.2.3"),
     "it needs AVX9000, and this processor": lambda path: change(
         path, "toolchain", cpu_capability="AVX9000"
     ),
@@ -125,7 +125,7 @@ MISFITS = {
         path.read_text().replace('"seconds": ', '"seconds": 1')
     ),
     "other users may write to ": lambda path: path.chmod(0o666),
-    "the C++ flags were -O2 and are none": lambda path: change(path, "spec", cflags=["-O2"]),
+    "the C++ flags changed from -O2 to nothing": lambda path: change(path, "spec", cflags=["-O2"]),
 }
 
 

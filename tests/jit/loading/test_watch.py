@@ -12,7 +12,7 @@ import pytest
 from engine_bench import alive, compiler_pid, finish, slow, text_of, wait_for
 
 import lltm_jit
-from lltm_jit.jit import LltmJitError, torch_api
+from lltm_jit.jit import torch_api
 from lltm_jit.jit.loading import reload
 from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
 
@@ -69,11 +69,6 @@ def test_a_save_during_a_rebuild_cancels_it(watched, tmp_path):
     assert not alive(pid)
     assert len(told) == 1
     assert text_of(told[0].build).endswith("deux")
-
-
-def test_a_stranger_is_not_watched():
-    with pytest.raises(LltmJitError, match=r"threading was not loaded by lltm_jit\.load"):
-        lltm_jit.watch(threading)
 
 
 def test_an_error_is_shown_and_the_watch_goes_on(watched, capsys):

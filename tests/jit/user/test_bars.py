@@ -1,4 +1,4 @@
-"""What stays on a terminal of a program that has a bar of its own."""
+"""What a terminal shows of builds, and what stays of it beside a bar of the program's own."""
 
 from __future__ import annotations
 
@@ -64,3 +64,14 @@ def test_builds_leave_their_lines_above_the_programs_own_bar(bench, names):
     assert lines[-2].startswith("training: 100%|")
     assert lines[-1] == "done"
     assert len(lines) == 2 * builds + 2, "\n".join(lines)
+
+
+def test_bar_on_a_terminal(bench):
+    bench.write("one/one.cpp", "//! sleep 0.5\n")
+    words = [sys.executable, HERE / "load_once.py", bench.sources]
+    text = written(words, {**os.environ, **bench.environment})
+    for part in ("lltm_jit: _C: 100%|", "3/3", "one.cpp"):
+        assert part in text
+    assert "\x1b[3" not in text  # no colours
+    *_, last, _ = text.splitlines()  # the program itself prints one more
+    assert last.startswith("lltm_jit: _C ready in ")

@@ -45,6 +45,8 @@ def test_the_parts_of_an_error_in_a_string(real):
         )
     error = caught.value
     assert (error.file, error.line, error.column) == ("cpp_sources[1]", 2, 9)
+    shown = ["  --> cpp_sources[1]:2:9", "  |", "2 | int z = zero;", "  |         ^"]
+    assert str(error).splitlines()[1:5] == shown
 
 
 @pytest.mark.parametrize("timeout", [None, 0])

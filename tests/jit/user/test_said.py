@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import io
 import json
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 import time
 import types
 
@@ -71,31 +66,11 @@ def test_what_ninja_says_of_its_end_is_left_out(capsys):
     assert capsys.readouterr().err == "lltm_jit: words of a compiler\n"
 
 
-def test_bar_on_a_terminal(bench, tmp_path):
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    bench.write("one/one.cpp", f"//! wait {tmp_path / 'gate'}\n")
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "load_once.py"), str(bench.sources)],
-        env={**os.environ, **bench.environment},
-        stdout=subprocess.DEVNULL,
-        stderr=terminal,
-    )
-    os.close(terminal)
-    seen = b""
-    with contextlib.suppress(OSError):  # the end of a terminal whose other side is closed
-        while block := os.read(controller, 4096):
-            seen += block
-            if b"one.cpp" in seen:  # while it is being compiled
-                (tmp_path / "gate.go").touch()
-    assert process.wait() == 0
-    text = seen.decode()
-    assert "lltm_jit: _C: 100%|" in text
-    assert "3/3" in text
-    assert "one.cpp" in text
-    assert "\x1b[3" not in text  # no colours
-    last = [line for line in text.replace("\r", "\n").splitlines() if line.strip()][-1]
-    assert last.startswith("lltm_jit: _C ready in ")
+def test_a_warning_is_shown_with_its_line(real, capsys):
+    source = real.write("one.cpp", "int f() {}\n")
+    load(real.spec(paths=(str(source),), python_module=False))
+    said = capsys.readouterr().err
+    assert re.search(r"lltm_jit: warning: no return statement.*\n  --> .*one\.cpp:1:10\n", said)
 
 
 def test_a_failed_file_is_marked(bench, capsys):
@@ -130,20 +105,19 @@ def test_the_first_error_ends_the_other_compilers_and_what_was_finished_stays(
 
 
 @pytest.mark.parametrize(
-    "line", ["[1/2 0.5] c++ -c '/a b/x.cpp' -o x.o", "[1/2 0.5] c++ -c x.cpp -o x.o"]
+    ("command", "source"),
+    [
+        ("c++ -c '/a b/x.cpp' -o x.o", "x.cpp"),
+        ("c++ -c x.cpp -o x.o", "x.cpp"),
+        # Another source has this name.
+        (f"c++ -c /a/kernels/one/cpu/x.cpp -o x.{'0a' * 10}.o", "one/cpu/x.cpp"),
+    ],
 )
-def test_step_names_the_source(capsys, line):
+def test_a_step_names_the_source(capsys, command, source):
     reporter = Reporter(verbose=False)
-    reporter.line(line)
+    reporter.line(f"[1/2 0.5] {command}")
     reporter.close()
-    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp\n"
-
-
-def test_a_step_names_the_folders_of_a_source_whose_name_another_has(capsys):
-    reporter = Reporter(verbose=False)
-    reporter.line(f"[1/2 0.5] c++ -c /a/kernels/one/cpu/x.cpp -o x.{'0a' * 10}.o")
-    reporter.close()
-    assert capsys.readouterr().err == "lltm_jit: [1/2] one/cpu/x.cpp\n"
+    assert capsys.readouterr().err == f"lltm_jit: [1/2] {source}\n"
 
 
 def test_who_waits_sees_each_line_of_the_log_once(tmp_path, capsys):
@@ -175,36 +149,6 @@ def test_who_waits_sees_each_line_of_the_log_once(tmp_path, capsys):
     assert heard() == []
 
 
-def test_without_a_standard_error(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", None)
-    Reporter().start(2)
-    Reporter().say("unheard")
-
-
-def test_closed_standard_error(monkeypatch):
-    stream = io.StringIO()
-    stream.close()
-    monkeypatch.setattr(sys, "stderr", stream)
-    Reporter().start(2)
-    Reporter().say("unheard")
-
-
-def test_a_line_is_written_above_the_users_own_bar(monkeypatch):
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    with tqdm.tqdm(total=2, ncols=40):
-        Reporter().say("heard")
-    assert "\rlltm_jit: heard\n" in stream.getvalue()
-
-
-def test_standard_error_that_can_only_write(monkeypatch):
-    written = []
-    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=written.append))
-    Reporter().start(2)
-    Reporter().say("heard")
-    assert "".join(written) == "lltm_jit: heard\n"
-
-
 class Broken(io.TextIOBase):
     """A terminal that is gone."""
 
@@ -215,9 +159,22 @@ class Broken(io.TextIOBase):
         raise OSError(errno.EIO, "Input/output error")
 
 
-@pytest.mark.parametrize("bar", [False, True])
-def test_a_terminal_that_is_gone(monkeypatch, bar):
-    stream = Broken() if bar else types.SimpleNamespace(write=Broken().write)
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+UNHEARD = {
+    "none": None,
+    "closed": closed(),
+    "a terminal that is gone": Broken(),
+    "a stream that is gone": types.SimpleNamespace(write=Broken().write),
+}
+
+
+@pytest.mark.parametrize("stream", UNHEARD.values(), ids=UNHEARD)
+def test_a_standard_error_that_takes_nothing(monkeypatch, stream):
     monkeypatch.setattr(sys, "stderr", stream)
     reporter = Reporter(verbose=False)
     reporter.start(2)
@@ -225,6 +182,22 @@ def test_a_terminal_that_is_gone(monkeypatch, bar):
     reporter.tick()
     reporter.say("unheard")
     reporter.close()
+
+
+def test_standard_error_that_can_only_write(monkeypatch):
+    written = []
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=written.append))
+    Reporter().start(2)
+    Reporter().say("heard")
+    assert "".join(written) == "lltm_jit: heard\n"
+
+
+def test_a_line_is_written_above_the_users_own_bar(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with tqdm.tqdm(total=2, ncols=40):
+        Reporter().say("heard")
+    assert "\rlltm_jit: heard\n" in stream.getvalue()
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

@@ -89,7 +89,7 @@ def _(side):
     return side.load("others", file("one.cpp"), **arguments).value()
 
 
-@way("load: all arguments by position", 13)
+@way("load: all arguments by position", 13, quick=True)
 def _(side):
     Path("here").mkdir(exist_ok=True)
     flags = (["-DVALUE=13"], None, None, ["-lm"], ["."])

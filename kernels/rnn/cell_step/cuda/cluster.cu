@@ -9,6 +9,7 @@
 // hold the epilogue's inputs by the time that they have done.
 
 #include "core/launch/launch.cuh"
+#include "core/memory/boxes.cuh"
 #include "core/products/wgmma.cuh"
 #include "rnn/cell_step/cuda/dispatch.cuh"
 #include "rnn/cell_step/cuda/finish.cuh"

@@ -1,8 +1,8 @@
 // One step of a sequence for every hidden unit and row, beside the library's products: any size, any type.
 #pragma once
 
+#include "core/launch/block.cuh"
 #include "core/launch/fast_divide.cuh"
-#include "core/launch/launch.cuh"
 #include "rnn/sequence/by_steps/kernels.h"
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/numbers/gate_float.cuh"

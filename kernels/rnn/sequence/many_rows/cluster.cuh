@@ -2,7 +2,7 @@
 // how data gets there.
 #pragma once
 
-#include "core/launch/launch.cuh"
+#include "core/launch/block.cuh"
 #include "core/products/wgmma.cuh"
 #include "rnn/sequence/many_rows/scaled_rows.cuh"
 #include "rnn/sequence/many_rows/shape.h"

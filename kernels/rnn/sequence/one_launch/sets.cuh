@@ -1,7 +1,7 @@
 // The sets of rows that a block has, and the work for each of them.
 #pragma once
 
-#include "core/launch/launch.cuh"
+#include "core/launch/block.cuh"
 #include "rnn/sequence/kernels.h"
 #include "rnn/sequence/numbers/words.cuh"
 #include "rnn/sequence/one_launch/shape.h"

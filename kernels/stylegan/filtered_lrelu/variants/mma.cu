@@ -7,9 +7,11 @@
 //   OUT_TILES, IN_SLICES, WARPS, WHOLE  see MmaShape
 #include "stylegan/filtered_lrelu/mma/kernel.cuh"
 
-extern "C" cudaError_t filtered_lrelu_mma(const lltm_jit::FilteredLreluArgs& args,
-                                          cudaStream_t stream) {
-  using namespace lltm_jit;
-  return launch_walks<Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES,
-                            IN_SLICES, WARPS, WHOLE>>(args, stream);
+using namespace lltm_jit;
+using K =
+    Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES, IN_SLICES, WARPS, WHOLE>;
+
+extern "C" __global__ void __launch_bounds__(32 * K::kWarps, 1)
+    filtered_lrelu_mma(const __grid_constant__ MmaCall call) {
+  run_walks<K>(call);
 }

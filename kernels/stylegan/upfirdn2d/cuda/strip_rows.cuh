@@ -3,7 +3,7 @@
 
 #include "core/launch/launch.cuh"
 #include "core/memory/async_copy.cuh"
-#include "core/memory/bulk_copy.cuh"
+#include "core/memory/boxes.cuh"
 #include "stylegan/upfirdn2d/cuda/direct.cuh"
 
 namespace lltm_jit {

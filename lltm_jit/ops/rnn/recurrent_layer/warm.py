@@ -76,12 +76,6 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
         missing = toolchain.detect().cuda_missing
         raise ToolchainError(f"{name}(): expected CUDA kernels, but the build has none: {missing}")
     described = native.rnn.sequence_gpu() if gpu is None else gpu
-    compiled = toolchain.detect().architectures
-    if not gpus.runs_any(compiled, divmod(described[0], 10)):
-        raise ToolchainError(
-            f"{name}(): expected architectures that run on compute capability "
-            f"{described[0] / 10}, but TORCH_CUDA_ARCH_LIST asks for {';'.join(compiled)}"
-        )
     if not calls.batch_size or not calls.hidden_size:
         return []
     dtype = str(calls.dtype).removeprefix("torch.")
@@ -107,6 +101,12 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
             several = (*stack[:3], calls.num_layers, 1, False)
             asked += native.rnn.planned_variants(calls.cell, dtype, *several, *uses, described)
     wanted = [replace(variants.declared(each), note="compiled ahead of calls") for each in asked]
+    compiled = variants.architectures(wanted[0])
+    if compiled and not gpus.runs_any(compiled, divmod(described[0], 10)):
+        raise ToolchainError(
+            f"{name}(): expected architectures that run on compute capability "
+            f"{described[0] / 10}, but TORCH_CUDA_ARCH_LIST asks for {';'.join(compiled)}"
+        )
     return variants.builds_of(wanted)
 
 

@@ -115,8 +115,7 @@ def with_nvcc(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     info = SimpleNamespace(info=SimpleNamespace(cuda_version="13.0"))
     monkeypatch.setattr(native, "load", lambda family: info)
-    tools = SimpleNamespace(architectures=("8.0",))
-    monkeypatch.setattr(warm.toolchain, "detect", lambda: tools)
+    monkeypatch.setattr(variants, "architectures", lambda variant: ("8.0",))
     monkeypatch.setattr(variants, "builds_of", lambda variants: asked.extend(variants) or [])
     return asked
 
@@ -133,14 +132,14 @@ def test_kernels_for_other_gpus_are_refused(with_nvcc):
 
 def test_calls_of_a_single_step_find_their_kernels(with_nvcc, monkeypatch):
     """Which go step by step, where longer ones do not."""
-    monkeypatch.setattr(warm.toolchain.detect(), "architectures", ("9.0a",))
+    monkeypatch.setattr(variants, "architectures", lambda variant: ("9.0a",))
     warm.warm("warm", CALLS, H100)
     names = [each.name.removeprefix("rnn.sequence_") for each in with_nvcc]
     assert names == ["forward", "backward", "steps", "steps"]
 
 
 def test_the_command_asks_for_what_a_layer_does(with_nvcc, monkeypatch, capsys):
-    monkeypatch.setattr(warm.toolchain.detect(), "architectures", ("9.0a",))
+    monkeypatch.setattr(variants, "architectures", lambda variant: ("9.0a",))
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
     words = ["--layer", "LSTM", "--hidden", "192", "--batch", "16", "--num-heads", "3"]
     words += ["--bidirectional", "--dtype", "half", "--gpu", "H100"]

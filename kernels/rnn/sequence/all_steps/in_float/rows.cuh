@@ -2,7 +2,7 @@
 // (kernels.h).
 #pragma once
 
-#include "core/memory/bulk_copy.cuh"
+#include "core/memory/boxes.cuh"
 #include "rnn/sequence/all_steps/in_float/parts.cuh"
 
 namespace lltm_jit {

@@ -11,7 +11,6 @@ struct WalkState {
   using UpTaps = typename Bands<K>::UpTaps;
   static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
   static constexpr int kFactor = K::Up::kFactor;
-  static constexpr int kMostWalks = 64;  // of a warp; then there are more blocks
 
   // Steps at which all taps meet rows of the image, so that the bias adds the same to all of U x.
   struct InnerSteps {

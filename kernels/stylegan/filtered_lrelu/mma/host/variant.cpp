@@ -1,4 +1,4 @@
-#include "stylegan/filtered_lrelu/mma/variant.h"
+#include "stylegan/filtered_lrelu/mma/host/variant.h"
 
 #ifdef LLTM_JIT_CUDA
 #include "core/python/variant.h"
@@ -36,8 +36,8 @@ VariantRequest request(const FilteredLreluArgs& args, const MmaShape& shape) {
 
 }  // namespace
 
-FlrVariant* flr_variant(const FilteredLreluArgs& args, const MmaShape& shape) {
-  static VariantTable<FlrVariant, ElementType, Signs, int, int, int, int, int, int, int, bool>
+const void* flr_variant(const FilteredLreluArgs& args, const MmaShape& shape) {
+  static VariantTable<const void, ElementType, Signs, int, int, int, int, int, int, int, bool>
       table;
   return table.get({args.type, args.mode, shape.up, shape.down, shape.up_taps, shape.down_taps,
                     shape.out_tiles, shape.in_slices, shape.warps, shape.whole},

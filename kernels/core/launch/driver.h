@@ -1,0 +1,167 @@
+// Launches of kernels that Python has compiled for the GPU alone (core/python/variant.h), by handles of the driver.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lltm_jit {
+
+// The driver's functions for its kernels. The runtime takes such kernels only from CUDA 12.8 on.
+struct Driver {
+  decltype(&cuKernelGetAttribute) get;
+  decltype(&cuKernelSetAttribute) set;
+  decltype(&cuOccupancyMaxActiveBlocksPerMultiprocessor) blocks_of_sm;
+  decltype(&cuOccupancyMaxActiveClusters) clusters_at_once;
+  decltype(&cuLaunchKernelEx) launch;
+};
+
+template <typename Function>
+cudaError_t find(const char* name, Function** function) {
+  const auto address = reinterpret_cast<void**>(function);
+#if CUDART_VERSION >= 12050
+  return cudaGetDriverEntryPointByVersion(name, address, 12000, cudaEnableDefault, nullptr);
+#else
+  return cudaGetDriverEntryPoint(name, address, cudaEnableDefault, nullptr);
+#endif
+}
+
+inline cudaError_t find_driver(const Driver** driver) {
+  static Driver found{};
+  static const cudaError_t error = std::max({
+      find("cuKernelGetAttribute", &found.get),
+      find("cuKernelSetAttribute", &found.set),
+      find("cuOccupancyMaxActiveBlocksPerMultiprocessor", &found.blocks_of_sm),
+      find("cuOccupancyMaxActiveClusters", &found.clusters_at_once),
+      find("cuLaunchKernelEx", &found.launch),
+  });
+  *driver = &found;
+  return error;
+}
+
+// The numbers of errors that both have are the same.
+inline cudaError_t error_of(CUresult result) { return static_cast<cudaError_t>(result); }
+
+// A kernel that may have all shared memory of a device.
+struct ReadyKernel {
+  CUkernel kernel;
+  int device, architecture;  // 90 for code for 9.0
+  int blocks;                // of a grid, that run at once, one an SM; or the grid's clusters
+
+  CUfunction function() const {
+    return reinterpret_cast<CUfunction>(kernel);
+  }  // as the driver takes it, too
+};
+
+struct Launch {
+  int64_t blocks;
+  int threads, shared_bytes;
+  int cluster;  // blocks
+  bool grid;    // all blocks run at once
+  cudaStream_t stream;
+};
+
+// Those of clusters as Note [Launches that overlap] has it.
+struct LaunchConfig {
+  CUlaunchAttribute attributes[2] = {};
+  CUlaunchConfig config{};
+
+  LaunchConfig(const Launch& launch, int architecture) {
+    config.gridDimX = static_cast<unsigned>(launch.blocks);
+    config.blockDimX = static_cast<unsigned>(launch.threads);
+    config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
+    config.hStream = launch.stream;
+    config.attrs = attributes;
+    if (launch.grid) {
+      attributes[0].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+      attributes[0].value.cooperative = 1;
+    } else {
+      attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      attributes[0].value.programmaticStreamSerializationAllowed = 1;
+    }
+    attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attributes[1].value.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
+    config.numAttrs = !launch.grid && architecture < 90 ? 0 : launch.cluster > 1 ? 2 : 1;
+  }
+  LaunchConfig(const LaunchConfig&) = delete;
+};
+
+// What a kernel for all steps needs.
+struct Wanted {
+  int threads, shared_bytes;
+  int cluster;  // blocks
+  bool grid;    // all run at once
+};
+
+// wanted: or null.
+inline cudaError_t make_ready(const Driver& driver, const Wanted* wanted, ReadyKernel* ready) {
+  // The driver works with the device of its own current context, which this sets.
+  cudaError_t error = cudaSetDevice(ready->device);
+  if (error != cudaSuccess) return error;
+  const CUkernel kernel = ready->kernel;
+  const CUdevice device = ready->device;
+  error = error_of(driver.get(&ready->architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, kernel, device));
+  if (error != cudaSuccess || !wanted) return error;
+  int most = 0, fixed = 0, sms = 0, of_sm = 0;
+  error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error == cudaSuccess) {
+    error = error_of(driver.get(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device));
+  }
+  if (error == cudaSuccess) {
+    error = error_of(
+        driver.set(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - fixed, kernel, device));
+  }
+  if (error != cudaSuccess) return error;
+  if (!wanted->grid) {
+    if (wanted->cluster <= 8 || ready->architecture < 90) return cudaSuccess;
+    return error_of(driver.set(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel,
+                               device));  // of 16 blocks, which not all chips can
+  }
+  if (wanted->cluster > 1) {
+    // Code without wgmma allows one thread.
+    int threads = 0;
+    error = error_of(driver.get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, device));
+    if (error != cudaSuccess || threads < wanted->threads) return error;
+    const Launch launch{
+        wanted->cluster, wanted->threads, wanted->shared_bytes, wanted->cluster, true, nullptr};
+    const LaunchConfig config(launch, ready->architecture);
+    error = error_of(driver.clusters_at_once(&ready->blocks, ready->function(), &config.config));
+    return error;
+  }
+  error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) return error;
+  error = error_of(
+      driver.blocks_of_sm(&of_sm, ready->function(), wanted->threads, wanted->shared_bytes));
+  ready->blocks = of_sm > 0 ? sms : 0;
+  return error;
+}
+
+// The same, done once per thread and device for kernels that take turns.
+inline cudaError_t find_ready(const Driver& driver, const void* kernel, const Wanted* wanted,
+                              ReadyKernel* ready) {
+  constexpr unsigned kLast = 32;
+  static thread_local ReadyKernel last[kLast];
+  static thread_local unsigned count = 0;
+  *ready = {static_cast<CUkernel>(const_cast<void*>(kernel))};
+  cudaError_t error = cudaGetDevice(&ready->device);
+  if (error != cudaSuccess) return error;
+  for (const auto& each : last) {
+    if (each.kernel != ready->kernel || each.device != ready->device) continue;
+    *ready = each;
+    return cudaSuccess;
+  }
+  error = make_ready(driver, wanted, ready);
+  if (error == cudaSuccess) last[count++ % kLast] = *ready;
+  return error;
+}
+
+inline cudaError_t launch_ready(const Driver& driver, const ReadyKernel& ready,
+                                const Launch& launch, void** arguments) {
+  const LaunchConfig config(launch, ready.architecture);
+  return error_of(driver.launch(&config.config, ready.function(), arguments, nullptr));
+}
+
+}  // namespace lltm_jit

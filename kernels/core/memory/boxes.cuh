@@ -1,0 +1,108 @@
+// Boxes of a matrix, brought to shared memory by the copy engine of chips of 9.0 and later, and the maps by which the
+// host describes the matrix.
+#pragma once
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "core/memory/bulk_copy.cuh"
+#include "core/types/cuda.cuh"
+
+namespace lltm_jit {
+
+// The box of `map` whose first element is at (row, column); what lies outside of the matrix is zero.
+__device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map, int row, int column,
+                                         CopyBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(target)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
+      : "memory");
+}
+// The box of a map of three or four dimensions at `place`, the fastest of them first.
+__device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map,
+                                         const int (&place)[3], CopyBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(target)),
+      "l"(&map), "r"(place[0]), "r"(place[1]), "r"(place[2]), "r"(shared_address(&barrier))
+      : "memory");
+}
+__device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map,
+                                         const int (&place)[4], CopyBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(shared_address(target)),
+      "l"(&map), "r"(place[0]), "r"(place[1]), "r"(place[2]), "r"(place[3]),
+      "r"(shared_address(&barrier))
+      : "memory");
+}
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// The driver's function that makes maps, asked for by name, for nothing here is linked with the driver;
+// null where there is none.
+inline PFN_cuTensorMapEncodeTiled_v12000 map_encoder() {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    const auto error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                        cudaEnableDefault, &found);
+#else
+    const auto error =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
+                                : nullptr;
+  }();
+  return encode;
+}
+
+template <typename scalar_t>
+constexpr CUtensorMapDataType map_type() {
+  if constexpr (std::is_same_v<scalar_t, Half>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  if constexpr (std::is_same_v<scalar_t, BFloat16>) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+}
+
+// A matrix of 16-bit elements or floats in memory, for boxes of box_rows x 128 bytes in the layout that
+// core/products/wgmma.cuh describes. Rows start at multiples of 16 bytes. False if the engine cannot take it.
+template <typename scalar_t>
+bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t columns, int64_t stride,
+                int box_rows) {
+  const cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows)};
+  const cuuint64_t strides[] = {cuuint64_t(stride) * sizeof(scalar_t)};
+  const cuuint32_t box[] = {128 / sizeof(scalar_t), cuuint32_t(box_rows)}, steps[] = {1, 1};
+  return map_encoder() &&
+         map_encoder()(map, map_type<scalar_t>(), 2, const_cast<void*>(matrix), sizes, strides, box,
+                       steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// A dense tensor whose sizes are given from the fastest on, for boxes that lie dense in shared memory, or
+// with their chunks of 16 bytes in another order. False if the engine cannot take it: if a row is no
+// multiple of 16 bytes, or a box too large.
+template <typename scalar_t, int rank>
+bool encode_dense_map(CUtensorMap* map, const void* tensor, const int64_t (&sizes)[rank],
+                      const int (&box)[rank],
+                      CUtensorMapSwizzle order = CU_TENSOR_MAP_SWIZZLE_NONE) {
+  cuuint64_t all[rank], strides[rank - 1];
+  cuuint32_t of_box[rank], steps[rank];
+  uint64_t stride = sizeof(scalar_t);
+  for (int k = 0; k < rank; ++k) {
+    all[k] = static_cast<cuuint64_t>(sizes[k]);
+    of_box[k] = static_cast<cuuint32_t>(box[k]);
+    steps[k] = 1;
+    if (k > 0) strides[k - 1] = stride;
+    stride *= all[k];
+  }
+  return map_encoder() && map_encoder()(map, map_type<scalar_t>(), rank, const_cast<void*>(tensor),
+                                        all, strides, of_box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                        order, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace lltm_jit

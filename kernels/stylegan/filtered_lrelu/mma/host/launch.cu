@@ -1,0 +1,86 @@
+// Launches of variants/mma.cu.
+#include <cmath>
+#include <limits>
+
+#include "core/launch/driver.h"
+#include "core/launch/launch.cuh"
+#include "stylegan/filtered_lrelu/mma/call.cuh"
+#include "stylegan/filtered_lrelu/mma/host/variant.h"
+
+namespace lltm_jit {
+namespace {
+
+// The call as the kernel sees it; false if it is not for this shape.
+bool make_call(const FilteredLreluArgs& args, const MmaShape& shape, MmaCall* call) {
+  if (!plan_mma(args, shape, &call->plan)) return false;
+  call->args = args;
+  call->x = args.x;
+  call->bias = args.bias;
+  call->y = args.y;
+  call->signs = args.signs;
+  call->plane_sums = args.plane_sums;
+  call->fu = args.fu;
+  call->fd = args.fd;
+  call->x_batch = args.x_strides[0];
+  call->x_channel = args.x_strides[1];
+  call->x_row = args.x_strides[2];
+  call->x_column = args.x_strides[3];
+  call->channels = FastDivisor(static_cast<uint32_t>(args.channels));
+  call->segments = FastDivisor(static_cast<uint32_t>(call->plan.segments));
+  call->blocks = FastDivisor(static_cast<uint32_t>(call->plan.blocks));
+  call->walks = static_cast<int>(args.batch * args.channels * call->plan.parts());
+  call->in_h = args.in_h;
+  call->in_w = args.in_w;
+  call->out_h = args.out_h;
+  call->out_w = args.out_w;
+  call->map = SignMap<int>(args.sign_h, args.sign_w, args.sign_phase_y, args.sign_phase_x);
+  call->map_shift = (call->plan.columns.sign_tile & 3) * 2;
+
+  // Note [Slopes]
+  const double factor = std::abs(args.slope) > 1 ? std::abs(args.slope) : 1;
+  call->slope = static_cast<float>(args.slope / factor);
+  call->pass = static_cast<float>(1 / factor);
+  call->up_sign = args.gain < 0 ? -1.f : 1.f;
+  call->gain = static_cast<float>(std::abs(args.gain) * factor);
+  call->clamp = static_cast<float>(args.gain == 0 ? std::numeric_limits<double>::infinity()
+                                                  : args.clamp / std::abs(args.gain * factor));
+
+  call->load_bytes = args.x_strides[3] == 1 ? access_bytes(args, true) : 2;
+  call->store_bytes = access_bytes(args, false);
+  return true;
+}
+
+}  // namespace
+
+cudaError_t launch_walks(const void* kernel, const MmaShape& shape, const FilteredLreluArgs& args,
+                         cudaStream_t stream) {
+  MmaCall call{};
+  if (!make_call(args, shape, &call)) return cudaErrorNotSupported;
+  struct Chip {
+    int multiprocessors, shared_bytes;
+  } chip{};
+  const auto ask = [](int device, Chip* answer) {
+    const cudaError_t error =
+        cudaDeviceGetAttribute(&answer->multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    if (error != cudaSuccess) return error;
+    return cudaDeviceGetAttribute(&answer->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                  device);
+  };
+  const int threads = 32 * shape.warps, shared_bytes = shape.shared_bytes(element_bytes(args));
+  const Driver* driver = nullptr;
+  ReadyKernel ready;
+  cudaError_t error = ask_once(ask, &chip);
+  if (error == cudaSuccess) error = find_driver(&driver);
+  const Wanted wanted{threads, shared_bytes, /*cluster=*/1, /*grid=*/false};
+  if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
+  if (error != cudaSuccess) return error;
+  if (ready.architecture < 80 || shared_bytes > chip.shared_bytes) return cudaErrorNotSupported;
+  const int blocks =
+      max(min(chip.multiprocessors, call.walks), ceil_div(call.walks, shape.warps * kMostWalks));
+  void* arguments[] = {&call};
+  return launch_ready(*driver, ready,
+                      {blocks, threads, shared_bytes, /*cluster=*/1, /*grid=*/false, stream},
+                      arguments);
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,4 @@
+// See type_traits.
+#pragma once
+
+#include <cstdint>
