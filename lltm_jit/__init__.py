@@ -10,6 +10,7 @@ from lltm_jit import _start  # first: it looks for torch
 
 if os.name != "nt":
     from lltm_jit import native, ops
+    from lltm_jit._library import when_imported
     from lltm_jit._placeholders import let_load
     from lltm_jit.jit import (
         BuildError,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from lltm_jit import functional
-    from lltm_jit._decompositions import decompositions
     from lltm_jit._package import PackageInfo, build_info, reload, watch
+    from lltm_jit._torch_tools import decompositions
     from lltm_jit._version import __version__ as __version__
     from lltm_jit.jit.kernel import Kernel, kernel
     from lltm_jit.jit.loading.reload import Reload
@@ -86,7 +87,7 @@ _LATER = {
     "lltm_jit.jit.kernel": ("Kernel", "kernel"),
     "lltm_jit.jit.loading.reload": ("Reload",),
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
-    "lltm_jit._decompositions": ("decompositions",),
+    "lltm_jit._torch_tools": ("decompositions",),
     "lltm_jit.ops.rnn.convert": ("convert", "revert"),
     "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM", "RNN", "SLSTM"),
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),
@@ -106,6 +107,10 @@ _MODULES = {
 if os.name != "nt":
     for _module, _names in _MODULES.items():
         let_load(_module, _names)
+    when_imported(
+        "torch.utils.flop_counter",
+        lambda counter: import_module("lltm_jit._torch_tools").count_flops(counter),
+    )
 
 if not TYPE_CHECKING:  # which would take any name for one of the package's
 

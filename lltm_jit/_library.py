@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import NoReturn, SupportsFloat, SupportsIndex
 
 import torch
 from torch.overrides import is_tensor_like
-
-from lltm_jit._later import when_imported
 
 _LIBRARY = torch.library.Library("lltm_jit", "DEF")
 
@@ -24,6 +24,9 @@ DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)  # that kernels
 # The names of the operators that each family of kernels implements.
 OPERATORS: dict[str, list[str]] = {}
 
+# Called with the names of operators that are defined from then on.
+on_define: list[Callable[[Sequence[str]], None]] = []
+
 
 def define(family: str, *schemas: str) -> None:
     """Define a family's operators by schemas, such as ``"my_op(Tensor x, Tensor y) -> Tensor"``."""
@@ -31,20 +34,8 @@ def define(family: str, *schemas: str) -> None:
     for schema in schemas:
         _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
         names.append(schema.partition("(")[0])
-    if counter := sys.modules.get(_FLOP_COUNTER):
-        _count(counter)
-
-
-_FLOP_COUNTER = "torch.utils.flop_counter"
-
-
-def _count(counter: ModuleType) -> None:
-    from lltm_jit.ops._flops import register
-
-    register(counter)
-
-
-when_imported(_FLOP_COUNTER, _count)
+    for act in on_define:
+        act(names[-len(schemas) :])
 
 
 def autocasts(tensor: torch.Tensor) -> bool:
@@ -147,3 +138,37 @@ def refuse(
 ) -> NoReturn:
     """Raise the error of a call: what its function expected, and what it got."""
     raise kind(f"{function}(): expected {wanted}, but got {got}") from None
+
+
+def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
+    """Call a function with a module of torch: now, or once the program has imported it, for an
+    import of torch leaves it out.
+    """
+    if name in sys.modules:
+        act(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, act))
+
+
+class _Finder(MetaPathFinder):
+    """Finds one module once, as Python does, and has it acted on when it has been executed."""
+
+    def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
+        self.name, self.act = name, act
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self.act(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

@@ -6,10 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import lltm_jit
 import torch
 from torch import Tensor
-
-import lltm_jit
 
 SOURCE = Path(__file__).with_name("soft_clip.cu")
 TYPES = {

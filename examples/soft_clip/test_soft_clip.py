@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from soft_clip import TYPES, kernels, soft_clip
 from torch.library import opcheck
+
+from soft_clip import TYPES, kernels, soft_clip
 
 DEVICES = ["cpu"] + (["cuda"] if torch.version.cuda and torch.cuda.is_available() else [])
 

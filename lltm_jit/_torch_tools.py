@@ -1,8 +1,4 @@
-"""How many FLOPs operators take, for :class:`torch.utils.flop_counter.FlopCounterMode`.
-
-As torch counts its own: two for each multiplication in products and filters, none elsewhere. Every
-argument that is a tensor comes here as its shape.
-"""
+"""What tools of torch's ask about this package's operators: decompositions, and FLOPs."""
 
 from __future__ import annotations
 
@@ -12,18 +8,69 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
+from torch._C import DispatchKey
+from torch._ops import OpOverload
 
-from lltm_jit._library import OPERATORS
+from lltm_jit import native
+from lltm_jit._library import OPERATORS, on_define
 
 Shape: TypeAlias = Sequence[int]
 
 
-def register(counter: ModuleType) -> None:
-    """Let torch's module count the operators that are defined and have no formula yet."""
-    for name in (name for names in OPERATORS.values() for name in names):
-        operator = getattr(torch.ops.lltm_jit, name)
-        if operator not in counter.flop_registry:
-            counter.register_flop_formula(operator)(_FORMULAS.get(name, _none))
+def decompositions() -> dict[OpOverload, Callable[..., Any]]:
+    """Return functions that express this package's operators in ATen operations.
+
+    For :meth:`torch.export.ExportedProgram.run_decompositions`. The result runs without this
+    package, and other tools can convert it, such as ``torch.onnx.export(program, dynamo=True)``. A
+    layer becomes an unrolled loop, so its number of steps is fixed, and should be small.
+
+    Returns:
+        A table of functions, by operator. Merge it with torch's own to get core ATen operations
+        only, ``{**torch.export.default_decompositions(), **lltm_jit.decompositions()}``.
+
+    Example:
+        >>> program = torch.export.export(lltm_jit.LLTM(3, 4), (torch.randn(5, 2, 3),))
+        >>> plain = program.run_decompositions(lltm_jit.decompositions())
+        >>> {n.target.namespace for n in plain.graph.nodes if hasattr(n.target, "namespace")}
+        {'aten'}
+    """
+    return {
+        getattr(torch.ops.lltm_jit, name).default: _decomposition(family, name)
+        for family, names in OPERATORS.items()
+        for name in names
+    }
+
+
+def _decomposition(family: str, name: str) -> Callable[..., Any]:
+    operator = getattr(torch.ops.lltm_jit, name).default
+
+    def decompose(*args: Any, **named: Any) -> Any:
+        native.load(family)  # which has the formula
+        explicit = torch._C._dispatch_has_kernel_for_dispatch_key(
+            operator.name(), "CompositeExplicitAutograd"
+        )
+        key = "CompositeExplicitAutograd" if explicit else "CompositeImplicitAutograd"
+        return operator._op_dk(getattr(DispatchKey, key), *args, **named)
+
+    return decompose
+
+
+def count_flops(counter: ModuleType) -> None:
+    """Let ``torch.utils.flop_counter`` count this package's operators as torch counts its own: two
+    FLOPs for each multiplication in products and filters, none elsewhere.
+    """
+
+    def count(names: Sequence[str]) -> None:
+        for name in names:
+            operator = getattr(torch.ops.lltm_jit, name)
+            counter.register_flop_formula(operator)(_FLOPS.get(name, _none))
+
+    for names in OPERATORS.values():
+        count(names)
+    on_define.append(count)
+
+
+# Every argument that is a tensor comes here as its shape.
 
 
 def _none(*args: Any, **others: Any) -> int:
@@ -100,7 +147,7 @@ def _both_filters(y: Shape, fu: Shape | None, fd: Shape | None, up: int, down: i
     return round(2 * (between * _taps(fu, (up, up)) + prod(y) * _taps(fd, (1, 1))))
 
 
-_FORMULAS: dict[str, Callable[..., int]] = {
+_FLOPS: dict[str, Callable[..., int]] = {
     "input_gates": _input_gates,
     "input_gates_backward": _input_gates_backward,
     "recurrent_sequence": _sequence,
