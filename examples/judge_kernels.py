@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--limits", type=float, nargs=2, default=(120, 10), help=about)
     args = parser.parse_args()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.utils.cpp_extension", "lltm_jit"])
+    context.set_forkserver_preload(["torch", "lltm_jit"])
     programs = generate(args.programs, CUDA if detect().cuda else CPP)
     for side in ("lltm_jit", "torch") if args.torch else ("lltm_jit",):
         report(side, programs, tuple(args.limits))

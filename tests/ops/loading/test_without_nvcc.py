@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from op_testing import needs_gpu
 
 from lltm_jit import jit, native
@@ -99,7 +100,7 @@ def run(place: Path, program: str, path: Path | None = None) -> str:
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_nvrtc(None) is None, reason="needs a torch with CUDA, but no GPU")
-@pytest.mark.parametrize("architecture", ["9.0a", "8.0"])
+@pytest.mark.parametrize("architecture", ["9.0a"] if torch.cuda.is_available() else ["9.0a", "8.0"])
 def test_variants_are_compiled_by_nvrtc(architecture, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architecture)
     monkeypatch.setenv("LLTM_JIT_AT_IMPORT", "0")
@@ -147,8 +148,6 @@ def test_layers_of_a_wheel_run_at_full_speed(tmp_path):
     for family in native.families():
         engine.package(native.spec(family), package / cache.WHEEL_FOLDER)
     said = run(tmp_path, CALLS, tmp_path / "site")
-    kinds = ("rnn.sequence_forward", "rnn.sequence_backward", "stylegan.filtered_lrelu")
-    for kind in kinds:
-        assert kind in said
-    assert "NVRTC" in said
+    variants = re.findall(r"building (\w+) variant .*?(\w+) for sm_\w+ \(NVRTC", said)
+    assert {("rnn", "training"), ("rnn", "backward"), ("stylegan", "signs")} <= {*variants}
     assert "slower kernel" not in said
