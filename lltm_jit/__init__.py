@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from lltm_jit import _start  # first: it looks for torch
 
 if os.name != "nt":
     from lltm_jit import native, ops
-    from lltm_jit._placeholders import let_load
+    from lltm_jit._library import when_defined
+    from lltm_jit._placeholders import let_load, when_imported
     from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
     from lltm_jit.native import include_path
     from lltm_jit.ops import basic as _basic
@@ -91,9 +93,20 @@ _MODULES = {
     "lltm_jit.ops.stylegan.resample_modules": ("Downsample2d", "Filter2d", "Upsample2d"),
     "lltm_jit.ops.stylegan.stylegan2": ("FusedLeakyReLU",),
 }
+_COUNTER = "torch.utils.flop_counter"
+
+
+def _count_flops(*_: object) -> None:
+    """Let torch's counter, if the program has it, know the operators that are defined."""
+    if counter := sys.modules.get(_COUNTER):
+        import_module("lltm_jit.ops.drop_in.flops").register(counter)
+
+
 if os.name != "nt":
     for _module, _names in _MODULES.items():
         let_load(_module, _names)
+    when_imported(_COUNTER, _count_flops)
+    when_defined.append(_count_flops)
 
 if not TYPE_CHECKING:  # which would take any name for one of the package's
 

@@ -7,15 +7,11 @@ autocast, vmap) are in ``kernels/<family>/``, and are replaced with the compiled
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Collection, Iterable
-from types import ModuleType
 from typing import NoReturn, SupportsFloat, SupportsIndex
 
 import torch
 from torch.overrides import is_tensor_like
-
-from lltm_jit._later import when_imported
 
 _LIBRARY = torch.library.Library("lltm_jit", "DEF")
 
@@ -23,6 +19,7 @@ DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)  # that kernels
 
 # The names of the operators that each family of kernels implements.
 OPERATORS: dict[str, list[str]] = {}
+when_defined: list[Callable[[], None]] = []  # called when there are more of them
 
 
 def define(family: str, *schemas: str) -> None:
@@ -31,20 +28,8 @@ def define(family: str, *schemas: str) -> None:
     for schema in schemas:
         _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
         names.append(schema.partition("(")[0])
-    if counter := sys.modules.get(_FLOP_COUNTER):
-        _count(counter)
-
-
-_FLOP_COUNTER = "torch.utils.flop_counter"
-
-
-def _count(counter: ModuleType) -> None:
-    from lltm_jit.ops._flops import register
-
-    register(counter)
-
-
-when_imported(_FLOP_COUNTER, _count)
+    for act in when_defined:
+        act()
 
 
 def autocasts(tensor: torch.Tensor) -> bool:

@@ -1,6 +1,7 @@
 """Stand-ins: for a family's kernels until it is loaded, and for classes that are in files.
 
-Those for kernels wait for them and call again.
+Those for kernels wait for them and call again. Here is also what is done to a module of torch once
+it is imported.
 
 Note [Keys of the placeholders]
 A placeholder is registered under every key that a call of an operator may come to first: Autograd
@@ -11,8 +12,12 @@ kernel for the operator's decomposition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -61,3 +66,35 @@ def let_load(module: str, names: Iterable[str]) -> None:
 
     body = {"__module__": module, "__new__": make}
     torch.serialization.add_safe_globals([type(name, (), dict(body)) for name in names])
+
+
+def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
+    """Call a function with a module: now, or once the program has imported it."""
+    if name in sys.modules:
+        act(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, act))
+
+
+class _Finder(MetaPathFinder):
+    """Finds one module once, as Python does, and has it acted on when it has been executed."""
+
+    def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
+        self.name, self.act = name, act
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self.act(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

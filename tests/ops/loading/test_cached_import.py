@@ -45,7 +45,7 @@ print(json.dumps({
 
 # Each costs a fraction of a millisecond: the more there are, the longer every program waits.
 MODULES = """
-lltm_jit: _later _library _placeholders _start native
+lltm_jit: _library _placeholders _start native
 lltm_jit.jit:
 lltm_jit.jit.user: errors settings
 lltm_jit.jit.store: cache files private

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from lltm_jit._later import when_imported
+from lltm_jit._placeholders import when_imported
 
 
 def allow(layers: type[nn.Module]) -> None:
