@@ -9,7 +9,7 @@ from setuptools import setup
 
 kernels = {}
 if os.environ.get("LLTM_JIT_PREBUILD") == "1":
-    # With it comes torch, which an ordinary wheel does without.
+    # It imports torch, which an ordinary build does without.
     from lltm_jit.jit import wheel
 
     kernels = wheel.arguments("scale_add")

@@ -22,6 +22,8 @@ NOBODY = 65534
 # function that makes it, and why no other user can choose what it loads.
 LOADS = {
     ("__init__.py", "__getattr__"): "this package's own",
+    ("_placeholders.py", "let_load"): "this package's own",
+    ("_placeholders.py", "make"): "this package's own",
     ("jit/loading/importing.py", "import_library"): "it checks the library first",
     ("jit/loading/importing.py", "_initialize"): "what import_library checked",
     ("jit/loading/importing.py", "operators_of"): "what import_library loaded, once more",
