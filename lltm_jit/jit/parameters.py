@@ -84,10 +84,10 @@ _TYPES: dict[str, tuple[Number | None, tuple[torch.dtype, ...]]] = {
 }
 _ADDRESS = (torch.int64, torch.uint64)
 # float4, uchar4, longlong2, double4_16a, __half2
-_VECTOR = re.compile(r"(u?)([a-z]+?|__half|__nv_bfloat16)(long)?[1-4](?:_\d+a)?")
-_FUNCTION = re.compile(r'(?:extern "C" )?void \((?!\*\))(.*)\)')
+_VECTOR = r"(u?)([a-z]+?|__half|__nv_bfloat16)(long)?[1-4](?:_\d+a)?"
+_FUNCTION = r'(?:extern "C" )?void \((?!\*\))(.*)\)'
 # From `template`, if it is one, to the name; a name with underscores in front is an attribute.
-_KERNEL = re.compile(
+_KERNEL = (
     r"(\btemplate\s*<[^;{}]*>[^;{}]*?)?\b__global__\b"
     r"(?:[^;{}()]|\((?:[^()]|\([^()]*\))*\))*?\b(?!__|requires\b)([a-zA-Z_]\w*)\s*"
     r"(?:<[^;{}()]*>)?\s*\("
@@ -100,7 +100,7 @@ def parameters_of(name: str, told: str) -> tuple[Parameter, ...]:
     Raises:
         BuildError: it is no kernel, or takes a reference.
     """
-    function = _FUNCTION.fullmatch(told)
+    function = re.fullmatch(_FUNCTION, told)
     if function is None:
         raise BuildError(f"error: expected {name} to be a kernel, but it is of type {told}")
     found = tuple(_parameter(text) for text in _split(function[1]))
@@ -117,7 +117,7 @@ def kernels_in(text: str) -> dict[str, bool]:
     """The kernels that a text seems to have, and which are templates."""
     text = without_comments(text.replace("\\\n", ""))
     text = re.sub(rf"^[ \t]*#[^\n]*|{LITERALS}", "0", text, flags=re.DOTALL | re.MULTILINE)
-    return {name: bool(template) for template, name in _KERNEL.findall(text)}
+    return {name: bool(template) for template, name in re.findall(_KERNEL, text)}
 
 
 def _parameter(text: str) -> Parameter:
@@ -128,7 +128,7 @@ def _parameter(text: str) -> Parameter:
     if plain.endswith("*"):  # to pointers: a tensor of addresses
         return Parameter(text, True, None, _ADDRESS)
     number, dtypes = _TYPES.get(plain, (None, ()))
-    if not dtypes and (vector := _VECTOR.fullmatch(plain)):
+    if not dtypes and (vector := re.fullmatch(_VECTOR, plain)):
         element = "unsigned " * bool(vector[1]) + vector[2] + " long" * bool(vector[3])
         dtypes = _TYPES.get(element, (None, ()))[1]
     return Parameter(text, pointer, None if pointer else number, dtypes)

@@ -331,7 +331,7 @@ def test_errors_name_the_line_of_the_text(gpu):
 def test_a_kernel_that_is_not_there(gpu, monkeypatch):
     log = '__nv_name_map(1): error: identifier "f" is undefined'
     monkeypatch.setattr(nvrtc, "compile", lambda *asked: nvrtc.Compiled(b"", {}, log))
-    with pytest.raises(jit.BuildError, match=r"identifier.*\n.*of the source: scale, others"):
+    with pytest.raises(jit.BuildError, match="the kernels of the source: scale, others"):
         lltm_jit.kernel(SCALE + OTHERS, "f")
 
 
