@@ -239,7 +239,7 @@ class _Code:
         self.parameters = parameters_of(name, told)
         self.takes = ", ".join(each.text for each in self.parameters)
         self.tensors: list[tuple[int, tuple[torch.dtype, ...]]] = []
-        self.numbers: list[tuple[int, Number]] = []
+        self.numbers: list[tuple[int, frozenset[type], Number]] = []
         self.others: list[int] = []  # structs, and types that struct does not know
         self._offsets, layout = [], _CONFIG
         for place, each in enumerate(self.parameters):
@@ -247,7 +247,7 @@ class _Code:
             if each.pointer:
                 self.tensors.append((place, each.dtypes))
             elif each.number:
-                self.numbers.append((place, each.number))
+                self.numbers.append((place, each.number.types, each.number))
             else:
                 self.others.append(place)
             self._offsets.append(struct.calcsize(f"{layout}0{code}"))
@@ -327,8 +327,8 @@ class _Code:
             if there < 0 or (dtypes and x.dtype not in dtypes):
                 self.refuse(place, x)
             values[place] = x.data_ptr()
-        for place, number in self.numbers:
-            if type(arguments[place]) not in number[1]:
+        for place, types, number in self.numbers:
+            if type(arguments[place]) not in types:
                 values[place] = self._number(place, number, arguments[place])
         for place in self.others:
             values[place] = self._bytes(place, arguments[place])
@@ -352,7 +352,7 @@ class _Code:
 
     def why_not_packed(self, values: list[Any]) -> ValueError:
         """An error that names the number that is too large for its type."""
-        for place, number in self.numbers:
+        for place, _, number in self.numbers:
             try:
                 struct.pack(number.code, values[place])
             except (struct.error, OverflowError):
