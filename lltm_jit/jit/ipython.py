@@ -139,12 +139,11 @@ def _kernels(
 ) -> SimpleNamespace:
     """The kernels of a cell that has no function around them, by their names."""
     from . import kernel
-    from .declarations import declared
+    from .parameters import kernels_in
 
-    found = declared(cell)
-    plain = dict.fromkeys(each.name for each in found if not each.template)
-    left_out = {e.name: f"a template: name it as {e.name}<...>" for e in found if e.template}
-    names = named or [*plain]
+    found = kernels_in(cell)
+    left_out = {n: f"a template: name it as {n}<...>" for n, template in found.items() if template}
+    names = named or [name for name, template in found.items() if not template]
     if not names:
         _refuse(f"the cell has no kernel to compile{_told(left_out)}")
     if left_out and not named:

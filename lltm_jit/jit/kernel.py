@@ -14,14 +14,14 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 
-from .declarations import Parameter, parameters_of, signature
 from .loading import engine
 from .loading.build import Build
 from .loading.reload import show
+from .parameters import Number, Parameter, kernels_in, parameters_of
 from .request.request import IN_NAME
 from .request.spec import CUDA_SUFFIXES, Spec, absolute
 from .request.texts import read
@@ -41,11 +41,6 @@ _USUAL_SHARED, _USUAL_CLUSTER = 48 << 10, 8  # the most that need no such attrib
 _NO_CONTEXT = 201  # what the driver answers in a thread that has not used CUDA yet
 _LAUNCHES = 256  # that a kernel remembers
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
-_INT: set[type] = {int}
-_FLOAT: set[type] = {float, int}
-# What is packed as it is, by the codes of struct.
-_NUMBERS: dict[str, set[type]] = {"?": {bool}, "e": _FLOAT, "f": _FLOAT, "d": _FLOAT}
-_NUMBERS |= dict.fromkeys("bBhHiIqQ", _INT)
 
 # The public functions for the same, which a torch without CUDA lacks, take microseconds.
 _stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -157,30 +152,12 @@ def kernels_of(spec: Spec, verbose: bool | None = None) -> tuple[Kernel, ...]:
     try:
         build = engine.load(spec, verbose=verbose or None)
     except BuildError as error:
-        if (error.message or "").startswith(IN_NAME):  # tell what kernels there are
-            for name in spec.functions:
-                parameters_of(name, _sources(spec), dict(spec.constants))
-        raise
-    return tuple(Kernel(name, build) for name in spec.functions)
-
-
-def _sources(spec: Spec) -> list[str]:
-    return [text for _, text in spec.texts] or [read(path) for path in spec.paths]
-
-
-def _declared(name: str, build: Build) -> tuple[Parameter, ...]:
-    """The parameters of a kernel, with the types that its own headers declare, or all of it."""
-    texts, constants = _sources(build.spec), dict(build.spec.constants)
-    headers = [path for path in build.files if str(path) not in build.spec.paths]
-    headers = headers[len(build.spec.texts) :]  # a text is the first of the files
-    try:
-        found = parameters_of(name, texts, constants)
-        if not headers or all(each.type for each in found):
-            return found
-    except BuildError:
-        if not headers:
+        if not (error.message or "").startswith(IN_NAME):
             raise
-    return parameters_of(name, texts + [read(path) for path in headers], constants)
+        texts = [text for _, text in spec.texts] or [read(path) for path in spec.paths]
+        found = ", ".join(name for text in texts for name in kernels_in(text)) or "none"
+        raise BuildError(f"{error}\nthe kernels of the source: {found}") from error
+    return tuple(Kernel(name, build) for name in spec.functions)
 
 
 class Kernel:
@@ -191,7 +168,7 @@ class Kernel:
     number, or a tuple of up to three. A grid may also be a function, which is called with the
     arguments. An empty grid launches nothing.
 
-    The arguments are checked against the declaration. A pointer takes None, or a tensor of its type
+    The arguments are checked against its type. A pointer takes None, or a tensor of its own type
     on a GPU; a pointer to ``void`` or to a type that is not known takes any. Strides are not
     checked. A number takes one that fits, of Python or NumPy. A struct takes its bytes, as
     ``bytes`` or as a structure of ``ctypes``.
@@ -248,45 +225,38 @@ class Kernel:
         return found
 
     def __repr__(self) -> str:
-        return f"<kernel {self.name}({signature(self._code.parameters)})>"
-
-
-class _Slot(NamedTuple):
-    """Memory for one launch: its configuration, the arguments, and pointers to these."""
-
-    buffer: ctypes.Array[ctypes.c_char]
-    config: ctypes.c_void_p
-    pointers: ctypes.Array[ctypes.c_void_p]
+        return f"<kernel {self.name}({self._code.takes})>"
 
 
 class _Code:
     """The code of a kernel, and how its arguments are packed."""
 
     def __init__(self, name: str, build: Build) -> None:
-        self.name, self._symbol = name, build.record.symbols[name]
+        self.name = name
+        self._symbol, told = build.record.symbols[name]
         self._image, self._turn = build.names["code"], threading.Lock()
         self.handle: ctypes.c_void_p | None = None
-        self.parameters = _declared(name, build)
+        self.parameters = parameters_of(name, told)
+        self.takes = ", ".join(each.text for each in self.parameters)
         self.tensors: list[tuple[int, tuple[torch.dtype, ...]]] = []
-        self.numbers: list[tuple[int, set[type]]] = []
+        self.numbers: list[tuple[int, frozenset[type], Number]] = []
         self.others: list[int] = []  # structs, and types that struct does not know
         self._offsets, layout = [], _CONFIG
         for place, each in enumerate(self.parameters):
-            code = "P" if each.pointer else each.type.code if each.type else ""
+            code = each.number.code if each.number else "P"
             if each.pointer:
-                self.tensors.append((place, each.type.dtypes if each.type else ()))
-            elif code in _NUMBERS:
-                self.numbers.append((place, _NUMBERS[code]))
+                self.tensors.append((place, each.dtypes))
+            elif each.number:
+                self.numbers.append((place, each.number.types, each.number))
             else:
                 self.others.append(place)
-                code = "P"
             self._offsets.append(struct.calcsize(f"{layout}0{code}"))
             layout += code
         self.pack = struct.Struct(layout).pack_into
         self._size = struct.calcsize(layout)
-        self.free: list[_Slot] = []
+        self.free: list[tuple[Any, Any, Any]] = []  # slots that no launch uses
         self.loaded: set[int] = set()  # on which GPUs
-        self.sizes: list[int] = []  # of the parameters, if the driver can tell
+        self.sizes: dict[int, int] = {}  # of the others, once loaded, if the driver can tell
         self.granted: dict[tuple[int, int], int] = {}  # attributes of GPUs
 
     def load(self, device: int) -> None:
@@ -300,39 +270,32 @@ class _Code:
         with self._turn:
             if not self.handle:
                 library, name = load_device_code(self._image), self._symbol.encode()
-                handle, driver = ctypes.c_void_p(), ctypes.CDLL("libcuda.so.1")
+                handle = ctypes.c_void_p()
                 ask_driver("cuLibraryGetKernel", ctypes.byref(handle), library, name)
-                self._check_count(driver, handle)
+                driver, size = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t()
+                if hasattr(driver, "cuKernelGetParamInfo"):  # CUDA 12.4 on
+                    for place in self.others:
+                        where = ctypes.c_size_t(place), ctypes.byref(ctypes.c_size_t())
+                        ask_driver("cuKernelGetParamInfo", handle, *where, ctypes.byref(size))
+                        self.sizes[place] = size.value
                 self.call, self.handle = driver.cuLaunchKernelEx, handle
         ask_driver("cuKernelGetFunction", ctypes.byref(ctypes.c_void_p()), self.handle)
         self.loaded.add(device)
-
-    def _check_count(self, driver: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
-        """Compare the declaration with what was compiled, if the driver can tell: CUDA 12.4 on."""
-        if not hasattr(driver, "cuKernelGetParamInfo"):
-            return
-        sizes, offset, size = list[int](), ctypes.c_size_t(), ctypes.c_size_t()
-        where = ctypes.byref(offset), ctypes.byref(size)
-        while driver.cuKernelGetParamInfo(handle, ctypes.c_size_t(len(sizes)), *where) == 0:
-            sizes.append(size.value)
-        self.sizes = sizes
-        if len(self.sizes) != len(self.parameters):
-            raise BuildError(
-                f"error: {self.name} has {len(self.sizes)} parameters, but its declaration was "
-                f"read as ({signature(self.parameters)}); write that without macros"
-            )
 
     def set_attribute(self, attribute: int, value: int, device: int) -> None:
         if self.granted.get((attribute, device), 0) < value:
             ask_driver("cuKernelSetAttribute", attribute, value, self.handle, device)
             self.granted[attribute, device] = value
 
-    def slot(self) -> _Slot:
-        """Memory that no other launch uses; it may be put into ``free`` afterwards."""
+    def slot(self) -> tuple[Any, Any, Any]:
+        """Memory for one launch: configuration and arguments, its address, and pointers to these.
+
+        No other launch uses it; it may be put into ``free`` afterwards.
+        """
         buffer = ctypes.create_string_buffer(self._size)
         start = ctypes.addressof(buffer)
         pointers = (ctypes.c_void_p * len(self._offsets))(*(start + at for at in self._offsets))
-        return _Slot(buffer, ctypes.c_void_p(start), pointers)
+        return buffer, ctypes.c_void_p(start), pointers
 
     def values(self, arguments: tuple[Any, ...]) -> tuple[list[Any], int | None]:
         """The arguments as they are packed, and the GPU that the tensors are on.
@@ -343,7 +306,7 @@ class _Code:
         if len(arguments) != len(self.parameters):
             raise TypeError(
                 f"{self.name}: expected {len(self.parameters)} arguments, "
-                f"({signature(self.parameters)}), but got {len(arguments)}"
+                f"({self.takes}), but got {len(arguments)}"
             )
         values, device = [*arguments], None
         for place, dtypes in self.tensors:
@@ -364,54 +327,38 @@ class _Code:
             if there < 0 or (dtypes and x.dtype not in dtypes):
                 self.refuse(place, x)
             values[place] = x.data_ptr()
-        for place, kinds in self.numbers:
-            if type(arguments[place]) not in kinds:
-                values[place] = self._number(place, arguments[place])
+        for place, types, number in self.numbers:
+            if type(arguments[place]) not in types:
+                values[place] = self._number(place, number, arguments[place])
         for place in self.others:
             values[place] = self._bytes(place, arguments[place])
         return values, device
 
-    def _number(self, place: int, value: Any) -> Any:
+    def _number(self, place: int, number: Number, value: Any) -> Any:
         """A number of another type, such as NumPy's. A tensor's would wait for the GPU."""
-        parameter = self.parameters[place]
-        assert parameter.type is not None
-        code = parameter.type.code
-        convert = operator.index if code in "bBhHiIqQ" else float if code in "efd" else bool
-        like_bool = isinstance(value, int) or type(value).__name__ == "bool"
-        if isinstance(value, (torch.Tensor, str, bytes)) or (convert is bool and not like_bool):
+        if isinstance(value, (torch.Tensor, str, bytes)):
             self.refuse(place, value)
         try:
-            return convert(value)
+            return number.convert(value)
         except TypeError:
             self.refuse(place, value)
 
     def _bytes(self, place: int, value: Any) -> ctypes.Array[ctypes.c_char]:
         """What a parameter of another type holds."""
-        known = self.parameters[place].type
-        if known and known.code == "bfloat16" and isinstance(value, (int, float)):
-            value = torch.tensor(value, dtype=torch.bfloat16).view(torch.int16).item()
-            value = value.to_bytes(2, "little", signed=True)
         if not isinstance(value, (bytes, bytearray, ctypes.Structure, ctypes.Array, ctypes.Union)):
             self.refuse(place, value)
         told = bytes(value)
-        if self.sizes and len(told) != self.sizes[place]:
-            raise ValueError(
-                f"{self.name}: expected argument {place + 1}, {self.parameters[place].text}, to "
-                f"have {self.sizes[place]} bytes, but got {len(told)}"
-            )
         return ctypes.create_string_buffer(told, max(len(told), 1))
 
     def why_not_packed(self, values: list[Any]) -> ValueError:
         """An error that names the number that is too large for its type."""
-        for place, _ in self.numbers:
-            parameter = self.parameters[place]
-            assert parameter.type is not None
+        for place, _, number in self.numbers:
             try:
-                struct.pack(parameter.type.code, values[place])
+                struct.pack(number.code, values[place])
             except (struct.error, OverflowError):
                 return ValueError(
-                    f"{self.name}: expected argument {place + 1} to fit into {parameter.text}, "
-                    f"but got {values[place]}"
+                    f"{self.name}: expected argument {place + 1} to fit into "
+                    f"{self.parameters[place].text}, but got {values[place]}"
                 )
         return ValueError(f"{self.name}: expected sizes below 2^32 for the grid and the block")
 
@@ -433,12 +380,9 @@ def _in_words(dtypes: Sequence[torch.dtype]) -> str:
 
 def _wanted(parameter: Parameter) -> str:
     if parameter.pointer:
-        return f"a {_in_words(parameter.type.dtypes if parameter.type else ())}tensor on a GPU"
-    code = parameter.type.code if parameter.type else ""
-    if code in ("e", "f", "d", "bfloat16"):
-        return "a number"
-    if code:
-        return "True or False" if code == "?" else "an integer"
+        return f"a {_in_words(parameter.dtypes)}tensor on a GPU"
+    if parameter.number:
+        return parameter.number.words
     return "its bytes, as bytes or a structure of ctypes"
 
 
@@ -511,6 +455,12 @@ class Launch:
         buffer, config, pointers = slot
         held = [(place, values[place]) for place in code.others]  # until the launch is made
         for place, told in held:
+            if code.sizes.get(place, len(told)) != len(told):
+                raise ValueError(
+                    f"{code.name}: expected argument {place + 1}, "
+                    f"{code.parameters[place].text}, to have {code.sizes[place]} bytes, "
+                    f"but got {len(told)}"
+                )
             pointers[place], values[place] = ctypes.addressof(told), 0
         stream = _stream_of(device) if _stream_of else 0
         try:

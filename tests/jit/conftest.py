@@ -100,7 +100,7 @@ def cuda(bench, monkeypatch):
 @pytest.fixture
 def by_nvrtc(cuda, monkeypatch):
     """A bench without any compiler but a fake NVRTC, which tells what it compiled: the code is the
-    text. A text with the word "wrong" does not compile.
+    text. A text with the word "wrong" does not compile, and kernels have the type in ``type``.
     """
     found = Nvrtc("/fake/libnvrtc.so.13", "13.0.88", (12, 1), ())
     monkeypatch.setattr(request, "find_nvrtc", lambda home: found)
@@ -108,13 +108,14 @@ def by_nvrtc(cuda, monkeypatch):
     monkeypatch.setenv("CXX", "/nowhere/c++")
     # Another test may have used this machine's GPU.
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
-    cuda.compiled = []
+    cuda.compiled, cuda.type = [], "void (float const*, float*, long, float)"
 
     def compile(path, text, name, options, functions=()):
         cuda.compiled.append((text, options))
         if "wrong" in text:
             return nvrtc.Compiled(b"", {}, f'{name}(2): error: identifier "wrong" is undefined')
-        return nvrtc.Compiled(text.encode(), {name: f"_Z{name}" for name in functions}, "")
+        symbols = {name: [f"_Z{name}", cuda.type] for name in functions}
+        return nvrtc.Compiled(text.encode(), symbols, "")
 
     monkeypatch.setattr(nvrtc, "compile", compile)
     return cuda

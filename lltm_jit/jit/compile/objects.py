@@ -53,7 +53,7 @@ class Made(NamedTuple):
     digest: str
     inputs: Inputs
     seconds: float
-    symbols: dict[str, str]  # of NVRTC: the names in it of the kernels that were asked for
+    symbols: dict[str, list[str]]  # of NVRTC: the names and types of the kernels asked for
 
 
 class Store:

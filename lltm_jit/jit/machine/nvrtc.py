@@ -20,13 +20,18 @@ from ..user.errors import BuildTimeout, ToolchainError
 class Compiled(NamedTuple):
     """What came of a text.
 
-    ``code`` is empty if it does not compile, and ``log`` has NVRTC's words. ``symbols`` are the
-    names that the functions asked for have in the code.
+    ``code`` is empty if it does not compile, and ``log`` has NVRTC's words. ``symbols`` has, for
+    each kernel asked for, its name in the code and its type, such as ``void (float*, long)``.
     """
 
     code: bytes
-    symbols: dict[str, str]
+    symbols: dict[str, list[str]]
     log: str
+
+
+# In front of a source: the name of an instance in the code has the full type of a kernel, which
+# that of an extern "C" function lacks.
+_TYPE = "template <typename> __device__ char lltm_jit_type;\n"
 
 
 def compile(
@@ -45,7 +50,7 @@ def compile(
         text: what is compiled.
         name: the path of the text, from which its includes are looked for.
         options: NVRTC's; of an architecture such as ``compute_90`` the code is PTX.
-        functions: kernels whose names in the code are wanted, such as ``scale<float>``.
+        functions: kernels whose names and types are wanted, such as ``scale<float>``.
     """
     library, program = _library(path), ctypes.c_void_p()
     stopped: list[BaseException] = []
@@ -64,13 +69,21 @@ def compile(
         _ask(library, f"nvrtcGet{what}", program, found)
         return found.raw
 
-    call = _CALLBACK(interrupt)
+    def symbol_of(expression: str) -> str:
+        found = ctypes.c_char_p()
+        asked = (program, expression.encode(), ctypes.byref(found))
+        _ask(library, "nvrtcGetLoweredName", *asked)
+        return (found.value or b"").decode()
+
+    call, types = _CALLBACK(interrupt), {f: f"&lltm_jit_type<decltype({f})>" for f in functions}
+    if functions:
+        text = f'{_TYPE}#line 1 "{name}"\n{text}'
     words, place = [os.fsencode(option) for option in options], os.fsencode(name)
     source = text.encode("utf-8", "surrogateescape")  # which need not be UTF-8
     _ask(library, "nvrtcCreateProgram", ctypes.byref(program), source, place, 0, None, None)
     try:
-        for function in functions:
-            _ask(library, "nvrtcAddNameExpression", program, function.encode())
+        for expression in (*functions, *types.values()):
+            _ask(library, "nvrtcAddNameExpression", program, expression.encode())
         if hasattr(library, "nvrtcSetFlowCallback"):
             _ask(library, "nvrtcSetFlowCallback", program, call, None)
         given = (ctypes.c_char_p * len(words))(*words)
@@ -80,12 +93,7 @@ def compile(
         log = text_of("ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status:
             return Compiled(b"", {}, log or f"nvrtc: error: {_words(library, status)}")
-        symbols = {}
-        for function in functions:
-            symbol = ctypes.c_char_p()
-            asked = (program, function.encode(), ctypes.byref(symbol))
-            _ask(library, "nvrtcGetLoweredName", *asked)
-            symbols[function] = (symbol.value or b"").decode()
+        symbols = {f: [symbol_of(f), _demangled(symbol_of(types[f]))] for f in functions}
         virtual = any("arch=compute_" in option for option in options)
         return Compiled(text_of("PTX" if virtual else "CUBIN"), symbols, log)
     finally:
@@ -99,6 +107,17 @@ def architectures(path: str) -> list[tuple[int, int]]:
     found = (ctypes.c_int * count.value)()
     _ask(library, "nvrtcGetSupportedArchs", found)
     return [divmod(each, 10) for each in found]
+
+
+def _demangled(symbol: str) -> str:
+    """The type in the name of an instance of ``lltm_jit_type``."""
+    runtime = ctypes.CDLL("libstdc++.so.6")  # which torch has loaded
+    runtime.__cxa_demangle.restype = ctypes.c_void_p
+    text = ctypes.c_void_p(runtime.__cxa_demangle(symbol.encode(), None, None, None))
+    try:
+        return ctypes.string_at(text).decode().partition("<")[2].rpartition(">")[0]
+    finally:
+        runtime.free(text)
 
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)

@@ -54,8 +54,8 @@ class Record(NamedTuple):
     ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
     ``toolchain`` is what it was built with, and ``full`` are the objects that do not compile with
-    narrow headers. ``symbols`` are the names that kernels have in the code. ``folder`` is where the
-    record was found, if it was.
+    narrow headers. ``symbols`` are the names of kernels in the code, and types. ``folder`` is where
+    the record was found, if it was.
     """
 
     key: str
@@ -72,7 +72,7 @@ class Record(NamedTuple):
     steps: dict[str, float]
     toolchain: dict[str, Any]
     full: list[str]
-    symbols: dict[str, str] = {}  # noqa: RUF012 - nobody changes a default
+    symbols: dict[str, list[str]] = {}  # noqa: RUF012 - nobody changes a default
     folder: Path | None = None
 
     @property

@@ -67,7 +67,7 @@ def test_a_build_needs_no_other_compiler(mine, capfd):
     assert build.info.library.read_text() == text
     assert text.startswith('#line 1 "constants.h"\n#define FACTOR 3\n#line 1 "')
     assert options[:2] == ["-arch=sm_90a", "-default-device"]
-    assert build.record.symbols == {"scale<float>": "_Zscale<float>"}
+    assert build.record.symbols == {"scale<float>": ["_Zscale<float>", mine.type]}
     assert (build.info.compiler, build.info.nvcc) == ("NVRTC 13.0.88", None)
     assert mine.counts == []
 
@@ -289,11 +289,13 @@ __global__ void f(float* x, std::int64_t n) {
 
 def test_compiled_and_named(real_nvrtc):
     build = load(real_nvrtc, functions=("scale<float>", "scale<double>"))
-    symbols = build.record.symbols
-    assert symbols == {"scale<float>": "_Z5scaleIfEvPT_", "scale<double>": "_Z5scaleIdEvPT_"}
+    assert build.record.symbols == {
+        "scale<float>": ["_Z5scaleIfEvPT_", "void (float*)"],
+        "scale<double>": ["_Z5scaleIdEvPT_", "void (double*)"],
+    }
     code = build.info.library.read_bytes()
     assert code.startswith(b"\x7fELF")
-    assert all(symbol.encode() in code for symbol in symbols.values())
+    assert all(symbol.encode() in code for symbol, _ in build.record.symbols.values())
 
 
 def test_headers_that_kernels_include_everywhere(real_nvrtc):
@@ -301,7 +303,7 @@ def test_headers_that_kernels_include_everywhere(real_nvrtc):
     body = 'int64_t n = std::sqrt(4.0); std::printf("%d", int(n)); ::printf("!"); x[n] = fabsf(*x);'
     includes = "".join(f"#include <{name}>\n" for name in names)
     real_nvrtc.write("scale.cu", f"{includes}__global__ void f(float* x) {{ {body} }}\n")
-    assert load(real_nvrtc, functions=("f",)).record.symbols == {"f": "_Z1fPf"}
+    assert load(real_nvrtc, functions=("f",)).record.symbols == {"f": ["_Z1fPf", "void (float*)"]}
 
 
 def test_code_for_later_gpus_is_ptx(real_nvrtc, monkeypatch):
@@ -376,5 +378,5 @@ def test_many_processes_compile_once(real_nvrtc):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(4)]
     told = [process.communicate(timeout=120) for process in running]
-    assert {out for out, _ in told} == {"<kernel scale<float>(T* x)>\n"}
+    assert {out for out, _ in told} == {"<kernel scale<float>(float*)>\n"}
     assert sum("building scale" in err for _, err in told) == 1
