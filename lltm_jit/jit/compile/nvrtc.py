@@ -81,7 +81,7 @@ class Command:
 
     def commands(self) -> dict[str, str]:
         """The command of each object, as it would be typed."""
-        words = ["nvrtc", *self._options, *(f"-name={f}" for f in self._request.spec.functions)]
+        words = ["nvrtc", *self._options, *(f"-kernel={f}" for f in self._request.spec.functions)]
         return {self._name: shlex.join([*words, "-c", self._source, "-o", self._name])}
 
     def write(self, wanted: Collection[str], headers: Mapping[str, Any], jobs: int) -> None:

@@ -52,7 +52,7 @@ WORDS = {  # what entries of the content are called
     "environment": "the compile environment",
     "with_cuda": "CUDA",
     "constants": "the constants",
-    "functions": "the kernels",
+    "kernels": "the kernels",
     "libraries": "torch's place",
     "narrow": "narrow headers",
 }
@@ -253,7 +253,7 @@ class Request:
         if spec.standalone:  # torch has the program look for its libraries there
             content["libraries"] = os.path.dirname(torch.__file__)
         if spec.functions:
-            content["functions"] = list(spec.functions)
+            content["kernels"] = list(spec.functions)
         if spec.constants or spec.variant:
             content["constants"] = [f"{name}={value}" for name, value in spec.constants]
         return content

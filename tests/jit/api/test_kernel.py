@@ -370,6 +370,6 @@ def test_the_commands_know_it(gpu, by_nvrtc, capsys):
     assert re.search(r"scale +\d.* first build", told("cache", "list"))
     path.write_text(SCALE + "// edited\n")
     assert "lltm_jit.kernel would" in told("cache", "why", "scale")
-    assert "-name=scale<float>" in told("log", "scale")
+    assert "-kernel=scale<float>" in told("log", "scale")
     assert "/scale.cuda.o\n" in told("build", "scale")
     assert "scale is a kernel, which NVRTC compiles without" in told("flags", "scale", code=1)
