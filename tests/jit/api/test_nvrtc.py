@@ -353,10 +353,10 @@ def test_threads_compile_at_the_same_time(real_nvrtc):
 
 def test_a_compilation_ends_when_it_is_cancelled_or_takes_too_long(real_nvrtc):
     path, event = find_nvrtc(None).path, threading.Event()
-    threading.Timer(0.1, event.set).start()
+    event.set()
     with cancel.cancelled_by(event), pytest.raises(cancel.Cancelled):
         nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
-    with cancel.ended_after(0.1), pytest.raises(BuildTimeout, match=r"after 0\.1 s"):
+    with cancel.ended_after(0), pytest.raises(BuildTimeout, match="after 0 s"):
         nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
 
 
