@@ -128,26 +128,3 @@ def test_the_smallest_layers(kind, checkpoint, bounds):
                 assert all((grad == 0).all() for grad in grads)
             else:
                 assert_same(ours(x), theirs(x), ours, theirs, x)
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-def test_layers_without_features(kind, bounds):
-    """Of no input they compute what a layer does of zeros; nothing without hidden units."""
-    (kept,) = bounds.packed_columns(4)
-    for hidden in (0, 1, kept // 2, kept):
-        empty, other = LAYERS[kind](0, hidden), LAYERS[kind](1, hidden)
-        own = {name: t for name, t in other.state_dict().items() if name != "weight_ih_l0"}
-        empty.load_state_dict({**own, "weight_ih_l0": empty.weight_ih_l0})
-        for steps, rows in itertools.product((1, 2), SMALLEST):
-            found = []
-            for layer, x in (
-                (empty, torch.zeros(steps, rows, 0)),
-                (other, torch.zeros(steps, rows, 1)),
-            ):
-                results = tensors(layer(x))
-                leaves = [layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0]
-                found.append(
-                    [*results, *torch.autograd.grad(sum(t.sum() for t in results), leaves)]
-                )
-            assert found[0][0].shape == (steps, rows, hidden)
-            torch.testing.assert_close(*found)
