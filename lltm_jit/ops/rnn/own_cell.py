@@ -101,9 +101,9 @@ def recurrent_cell(
     they are, even if the header has changed.
 
     A step must be a pure function of its arguments, because the backward pass computes it again:
-    dropout and zoneout take a mask as one more gate, through :func:`recurrent_sequence`. It sees
+    dropout and zoneout take a mask as one more gate, through ``recurrent_sequence``. It sees
     one hidden unit, so a cell with a sum over units, such as a layer norm, cannot be written, nor
-    one that changes ``h`` before it is multiplied. :meth:`OwnCell.check` finds steps that are not
+    one that changes ``h`` before it is multiplied. The layer's ``check()`` finds steps that are not
     pure.
 
     Args:
