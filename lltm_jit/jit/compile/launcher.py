@@ -77,14 +77,17 @@ class _Steps(NamedTuple):
 
     def run(self) -> tuple[int, bytes]:
         """The status and the output, which ends with the first error, as nvcc's does."""
-        host, gpu = self._start("host", self.host), self._start("gpu", self.gpu)
-        status, parts = host.wait(), ["host"]
-        if status:
-            os.killpg(gpu.pid, signal.SIGTERM)
-        for name, wait in (("gpu", gpu.wait), ("last", self._compile_last)):
-            if status == 0:
-                status, parts = wait(), [*parts, name]
-        gpu.wait()
+        halves = host, gpu = self._start("host", self.host), self._start("gpu", self.gpu)
+        try:
+            status, parts = host.wait(), ["host"]
+            for name, wait in (("gpu", gpu.wait), ("last", self._compile_last)):
+                if status == 0:
+                    status, parts = wait(), [*parts, name]
+        finally:
+            for each in halves:
+                if each.poll() is None:
+                    os.killpg(each.pid, signal.SIGTERM)
+                    each.wait()
         if status == 0:
             self._report()
         said = b"".join(map(self._read, parts))
@@ -184,6 +187,8 @@ def _names_of_full_headers(command: list[str]) -> set[str]:
 
 
 if __name__ == "__main__":
+    # As nvcc does, remove the temporary files of a build that is ended.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     status = main(sys.argv[1], sys.argv[2] == "halves", sys.argv[3:])
     sys.stdout.flush()
     os._exit(status)

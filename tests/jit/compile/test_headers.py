@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_bench import ALL
+from engine_bench import ALL, wait_for
 
 from lltm_jit import jit
 from lltm_jit.cli import main
@@ -285,6 +287,20 @@ def test_both_halves_at_once_are_what_nvcc_makes(tmp_path, monkeypatch, kind):
     assert (alone[0] == 0) == (not kind.startswith("an error"))
     assert ("gpu.h" in alone[3]) == ("header" in kind)
     assert compiled(tmp_path, "halves") == alone
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_a_build_that_is_ended_leaves_no_temporary_files(tmp_path):
+    (tmp_path / "x.cu").write_text("#include <cuda/std/complex>\n#include <regex>\n")
+    (tmp_path / "tmp").mkdir()
+    words = ["nvcc", "-MD", "-MF", "x.d", "-c", "x.cu", "-o", "x.o"]
+    command = [sys.executable, "-IS", launcher.__file__, "", "halves", *words]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    wait_for(lambda: [*tmp_path.glob("tmp/*/*.ii")])
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
+    assert [*(tmp_path / "tmp").iterdir()] == []
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
