@@ -342,6 +342,8 @@ class _Code:
             return number.convert(value)
         except TypeError:
             self.refuse(place, value)
+        except OverflowError as error:
+            raise self._too_large(place, value) from error
 
     def _bytes(self, place: int, value: Any) -> ctypes.Array[ctypes.c_char]:
         """What a parameter of another type holds."""
@@ -356,11 +358,14 @@ class _Code:
             try:
                 struct.pack(number.code, values[place])
             except (struct.error, OverflowError):
-                return ValueError(
-                    f"{self.name}: expected argument {place + 1} to fit into "
-                    f"{self.parameters[place].text}, but got {values[place]}"
-                )
+                return self._too_large(place, values[place])
         return ValueError(f"{self.name}: expected sizes below 2^32 for the grid and the block")
+
+    def _too_large(self, place: int, value: Any) -> ValueError:
+        text = self.parameters[place].text
+        return ValueError(
+            f"{self.name}: expected argument {place + 1} to fit into {text}, but got {value}"
+        )
 
     def refuse(self, place: int, value: Any) -> NoReturn:
         """Raise an error with what was expected, and what was given."""

@@ -159,6 +159,8 @@ def test_every_other_type(gpu, by_nvrtc):
     kernel = lltm_jit.kernel(OTHERS, "others")
     with pytest.raises(ValueError, match="argument 7, Size, to have 16 bytes, but got 8"):
         kernel[1, 1](True, 1, 1, 1, 1, 1, b"12345678", None, None)
+    with pytest.raises(ValueError, match="argument 5 to fit into __nv_bfloat16, but got 1000"):
+        kernel[1, 1](True, 1, 1, 1, 10**400, 1, bytes(16), None, None)
     size = (ctypes.c_int64 * 2)(3, 4)
     kernel[1, 1](True, -2, 200, 1.5, -1.5, 0.1, size, on_gpu(dtype=torch.int8), None)
     first = gpu.launched[0].first
