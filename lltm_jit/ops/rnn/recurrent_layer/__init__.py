@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
@@ -30,6 +29,7 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
     Parts,
     Run,
     checkpointed,
+    dropped,
     recomputes,
     run_in_turn,
     run_packed,
@@ -85,8 +85,8 @@ class RecurrentLayer(Warmed):
         num_layers: how many layers to stack.
         bias: whether there are biases.
         batch_first: whether ``input`` and ``output`` are (B, L, features), not (L, B, features).
-        dropout: the probability of dropout on the output of each layer except the last. With the
-            same seed, the mask for a packed sequence is another one than torch's layers draw.
+        dropout: the probability of dropout on the output of each layer except the last. On a CPU
+            the mask is the one that torch's layers draw with the same seed.
         bidirectional: whether a second set of cells runs from the last step to the first.
         proj_size: the number of features that the output is projected to, less than H; 0 for no
             projection. Only for an :class:`~lltm_jit.LSTM` without heads.
@@ -123,8 +123,8 @@ class RecurrentLayer(Warmed):
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
                 After the end of a sequence its input may be anything, and its output is zero. Its
                 last state is the one after its own last step. The values of a tensor on a GPU are
-                not checked: one above the number of steps counts as all steps. Give a compiled
-                program a tensor: it is compiled again for each other list.
+                not checked: one above the number of steps counts as all steps. A compiled
+                program takes each number of a list as one more input; a tensor is quicker there.
             reset: a mask with the shape of ``input`` without its features, or with one. The state
                 is set to zero before each marked step, for example where an episode begins. A mark
                 at step t stands between the steps t - 1 and t: there the reverse direction is
@@ -184,9 +184,12 @@ class RecurrentLayer(Warmed):
         return whole_states(name, hx, sizes, batched)
 
     def _layers(
-        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
+        self,
+        parts: list[tuple[Tensor, Steps]],
+        states: list[Tensor] | None,
+        packed: PackedSequence | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Run all layers over the parts of a sequence, each (L, B, I).
+        """Run all layers over the parts of a sequence, each (L, B, I), which may be packed.
 
         Returns:
             The outputs of the parts, and the last states, each (num_layers * D, B, H).
@@ -199,8 +202,8 @@ class RecurrentLayer(Warmed):
         ends: list[list[Tensor]] = []
         xs, steps = [x for x, _ in parts], [steps for _, steps in parts]
         for layer in range(self.num_layers):
-            if layer and self.dropout:
-                xs = [F.dropout(x, self.dropout, self.training) for x in xs]
+            if layer and self.dropout and self.training:
+                xs = dropped(xs, self.dropout, packed)
             outputs, suffixes = [], self._suffixes(layer)
             for own in [suffixes] if self._together(xs) else [[s] for s in suffixes]:
                 reverse = own[0].endswith("_reverse")

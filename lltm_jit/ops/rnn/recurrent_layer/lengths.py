@@ -34,7 +34,10 @@ class Steps:
         """
         if lengths is None:
             return cls(None, reset)
-        ends = torch.as_tensor(lengths, device=x.device)
+        if isinstance(lengths, Tensor):
+            ends = lengths.to(x.device)
+        else:  # as_tensor() would make constants of them in a compiled program
+            ends = torch.tensor(lengths, device=x.device)
         if ends.shape != x.shape[1:2]:
             refuse(name, f"lengths to have shape [batch] = {list(x.shape[1:2])}", list(ends.shape))
         whole = ends.dtype != torch.bool and not ends.dtype.is_floating_point

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
@@ -108,10 +109,19 @@ def run_packed(
     """Run layers over packed sequences, whose order is that of their lengths, and back."""
     if states is not None and packed.sorted_indices is not None:
         states = [tensor.index_select(1, packed.sorted_indices) for tensor in states]
-    outputs, last = layers(unpacked(packed), states)
+    outputs, last = layers(unpacked(packed), states, packed)
     if packed.unsorted_indices is not None:
         last = [tensor.index_select(1, packed.unsorted_indices) for tensor in last]
     return packed_again(outputs, packed), last
+
+
+def dropped(parts: list[Tensor], p: float, packed: PackedSequence | None) -> list[Tensor]:
+    """The parts (L, B, ·) after dropout. The mask of packed sequences is drawn for packed data."""
+    if packed is None:
+        return [F.dropout(x, p) for x in parts]
+    mask = F.dropout(parts[0].new_ones(len(packed.data), parts[0].size(2)), p)
+    masks = unpacked(PackedSequence(mask, packed.batch_sizes))
+    return [x * own for x, (own, _) in zip(parts, masks, strict=True)]
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
