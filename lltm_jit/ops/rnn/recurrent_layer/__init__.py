@@ -64,9 +64,13 @@ class RecurrentLayer(Warmed):
     On a CPU 16-bit types give slightly other results without gradients: with them the gates of all
     steps are kept, and rounded for that.
 
-    On a GPU large products of floats are rounded to TF32, as in torch's recurrent layers, unless
-    ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
-    and its backward pass keeps it. Higher derivatives use torch's own products, which follow
+    On a GPU the factors of large products of floats are rounded to the 11 bits of TF32, as in
+    torch's recurrent layers, unless ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"`` or
+    ``torch.backends.cudnn.allow_tf32`` is false: then they keep 22 bits. Either way a factor may
+    have an error of 2^-39 of the largest weight, or of the largest number in the same row of the
+    state. With 22 bits this counts where such numbers differ by more than 2^17: an RNN with relu
+    whose units have very different sizes needs double. The forward pass reads the setting, and its
+    backward pass keeps it. Higher derivatives use torch's own products, which follow
     ``torch.backends.cuda.matmul.fp32_precision``.
 
     On a GPU any H takes about as long as the next multiple of 16. A call of several steps also
