@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from lltm_jit import native
 from lltm_jit._library import autocasts, refuse
@@ -116,12 +115,9 @@ class LSTM(RecurrentLayer, nn.LSTM):
     projects = True
 
     def _layers(
-        self,
-        parts: list[tuple[Tensor, Steps]],
-        states: list[Tensor] | None,
-        packed: PackedSequence | None = None,
+        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
     ) -> tuple[list[Tensor], list[Tensor]]:
-        outputs, (h_n, c_n) = super()._layers(parts, states, packed)
+        outputs, (h_n, c_n) = super()._layers(parts, states)
         if self.proj_size:
             (c_n,) = _as_autocast(parts[0][0] if states is None else states[1], [c_n])
         return outputs, [h_n, c_n]
@@ -156,12 +152,9 @@ class GRU(RecurrentLayer, nn.GRU):
     cell = _CellOfLibrary()
 
     def _layers(
-        self,
-        parts: list[tuple[Tensor, Steps]],
-        states: list[Tensor] | None,
-        packed: PackedSequence | None = None,
+        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
     ) -> tuple[list[Tensor], list[Tensor]]:
-        outputs, last = super()._layers(parts, states, packed)
+        outputs, last = super()._layers(parts, states)
         given = parts[0][0] if states is None else states[0]
         return _as_autocast(given, outputs), _as_autocast(given, last)
 

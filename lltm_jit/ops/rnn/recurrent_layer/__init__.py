@@ -188,12 +188,9 @@ class RecurrentLayer(Warmed):
         return whole_states(name, hx, sizes, batched)
 
     def _layers(
-        self,
-        parts: list[tuple[Tensor, Steps]],
-        states: list[Tensor] | None,
-        packed: PackedSequence | None = None,
+        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Run all layers over the parts of a sequence, each (L, B, I), which may be packed.
+        """Run all layers over the parts of a sequence, each (L, B, I).
 
         Returns:
             The outputs of the parts, and the last states, each (num_layers * D, B, H).
@@ -207,7 +204,7 @@ class RecurrentLayer(Warmed):
         xs, steps = [x for x, _ in parts], [steps for _, steps in parts]
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
-                xs = dropped(xs, self.dropout, packed)
+                xs = dropped(xs, self.dropout, of_first.packed)
             outputs, suffixes = [], self._suffixes(layer)
             for own in [suffixes] if self._together(xs) else [[s] for s in suffixes]:
                 reverse = own[0].endswith("_reverse")

@@ -18,6 +18,7 @@ class Steps:
 
     behind: Tensor | None = None  # (L, B), bool: after a sequence's end
     reset: Tensor | None = None  # (L, B), bool
+    packed: Tensor | None = None  # the batch sizes of packed sequences, for all of their parts
 
     @classmethod
     def of(

@@ -109,18 +109,18 @@ def run_packed(
     """Run layers over packed sequences, whose order is that of their lengths, and back."""
     if states is not None and packed.sorted_indices is not None:
         states = [tensor.index_select(1, packed.sorted_indices) for tensor in states]
-    outputs, last = layers(unpacked(packed), states, packed)
+    outputs, last = layers(unpacked(packed), states)
     if packed.unsorted_indices is not None:
         last = [tensor.index_select(1, packed.unsorted_indices) for tensor in last]
     return packed_again(outputs, packed), last
 
 
-def dropped(parts: list[Tensor], p: float, packed: PackedSequence | None) -> list[Tensor]:
-    """The parts (L, B, ·) after dropout. The mask of packed sequences is drawn for packed data."""
-    if packed is None:
+def dropped(parts: list[Tensor], p: float, batch_sizes: Tensor | None) -> list[Tensor]:
+    """The parts (L, B, ·) after dropout. That of packed sequences has a mask as for their data."""
+    if batch_sizes is None:
         return [F.dropout(x, p) for x in parts]
-    mask = F.dropout(parts[0].new_ones(len(packed.data), parts[0].size(2)), p)
-    masks = unpacked(PackedSequence(mask, packed.batch_sizes))
+    mask = F.dropout(parts[0].new_ones(int(batch_sizes.sum()), parts[0].size(2)), p)
+    masks = unpacked(PackedSequence(mask, batch_sizes))
     return [x * own for x, (own, _) in zip(parts, masks, strict=True)]
 
 
@@ -153,10 +153,11 @@ def unpacked(packed: PackedSequence) -> list[tuple[Tensor, Steps]]:
     parts = []
     for own, data in zip(sizes, packed.data.split([int(own.sum()) for own in sizes]), strict=True):
         if own[0] == own[-1]:
-            parts.append((data.unflatten(0, (len(own), int(own[0]))), Steps()))
+            x, behind = data.unflatten(0, (len(own), int(own[0]))), None
         else:
             x, lengths = pad_packed_sequence(PackedSequence(data, own))
-            parts.append((x, Steps(steps_behind(x, lengths.to(x.device)))))
+            behind = steps_behind(x, lengths.to(x.device))
+        parts.append((x, Steps(behind, packed=packed.batch_sizes)))
     return parts
 
 
