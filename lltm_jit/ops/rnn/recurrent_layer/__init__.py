@@ -56,25 +56,7 @@ class RecurrentLayer(Warmed):
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
     directions (2 if bidirectional), G the number of gates of the cell, and P its number of
-    parameters per hidden unit. For 16-bit types the state stays in float between steps. (Its first
-    part, the output, is rounded between the pieces of ``checkpoint``, between the pieces of a
-    packed sequence with very different lengths, and between the parts in which a GPU runs small
-    layers side by side.)
-
-    On a CPU 16-bit types give slightly other results without gradients: with them the gates of all
-    steps are kept, and rounded for that.
-
-    On a GPU the factors of large products of floats are rounded to the 11 bits of TF32, as in
-    torch's recurrent layers, unless ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"`` or
-    ``torch.backends.cudnn.allow_tf32`` is false: then they keep 22 bits. Either way a factor may
-    have an error of 2^-39 of the largest weight, or of the largest number in the same row of the
-    state. With 22 bits this counts where such numbers differ by more than 2^17: an RNN with relu
-    whose units have very different sizes needs double. The forward pass reads the setting, and its
-    backward pass keeps it. Higher derivatives use torch's own products, which follow
-    ``torch.backends.cuda.matmul.fp32_precision``.
-
-    On a GPU any H takes about as long as the next multiple of 16. A call of several steps also
-    copies the weights if H is not a multiple of 4, or, for 16-bit types and H >= 96, of 8.
+    parameters per hidden unit.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
@@ -106,6 +88,28 @@ class RecurrentLayer(Warmed):
     Raises:
         TypeError: if a size or count is not an int, or ``dropout`` not a number.
         ValueError: if a number is out of range, or ``proj_size`` is for another layer.
+
+    Note:
+        **16-bit types.** The state stays in float between steps. Only the output is rounded, where
+        a sequence runs in pieces: with ``checkpoint``, in a packed sequence with very different
+        lengths, and in small layers that a GPU runs side by side. On a CPU the results without
+        gradients differ a little from those with gradients, because the backward pass keeps the
+        gates of all steps, rounded to 16 bits, and the forward pass then uses these.
+
+        **Floats on a GPU.** Products have the precision of those in torch's recurrent layers, which
+        is set by ``torch.backends.cudnn.rnn.fp32_precision``. With ``"tf32"``, the default, the
+        factors of large products are rounded to the 11 bits of TF32. With ``"ieee"``, or
+        ``torch.backends.cudnn.allow_tf32 = False``, they keep 22 bits, which is nearly all of a
+        float. Either way a factor may also have an error of 2^-39 of the largest weight of the
+        layer, or of the largest number in its row of the state. This counts where 22 bits are
+        wanted and such numbers differ by a factor of more than 2^17. An example is an RNN with relu
+        whose units have very different sizes: use double there. A backward pass has the precision
+        of its forward pass. Higher derivatives use torch's own products, which follow
+        ``torch.backends.cuda.matmul.fp32_precision``.
+
+        **Sizes on a GPU.** Any H takes about as long as the next multiple of 16. A call of several
+        steps also copies the weights if H is not a multiple of 4, or, for 16-bit types and
+        H >= 96, of 8.
     """
 
     def forward(
