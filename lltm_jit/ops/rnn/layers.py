@@ -150,6 +150,7 @@ class GRU(RecurrentLayer, nn.GRU):
     """
 
     cell = _CellOfLibrary()
+    output_may_change = True
 
     def _layers(
         self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
@@ -192,6 +193,8 @@ class RNN(RecurrentLayer, nn.RNN):
         >>> output.shape, h.shape
         (torch.Size([2, 5, 4]), torch.Size([1, 2, 4]))
     """
+
+    output_may_change = True
 
     def __init__(
         self,

@@ -154,6 +154,7 @@ class RecurrentLayer(Warmed):
             if plain is not None:
                 return plain
         name = name_of(self)
+        recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
                 wanted = "a packed input takes neither lengths nor reset; a padded one takes both"
@@ -161,6 +162,7 @@ class RecurrentLayer(Warmed):
             check_packed(name, input, self.input_size)
             states = self._states(name, int(input.batch_sizes[0]), hx, batched=True)
             packed, last = run_packed(self._layers, input, states)
+            packed = packed._replace(data=self._returned(packed.data, recorded))
             return packed, last[0] if len(last) == 1 else tuple(last)
         refuse_non_tensor(name, "input", input)
         if input.dim() not in (2, 3):
@@ -179,6 +181,7 @@ class RecurrentLayer(Warmed):
             output = output.transpose(0, 1)
         if not batched:
             output, last = output.squeeze(1), [tensor.squeeze(1) for tensor in last]
+        output = self._returned(output, recorded)
         return output, last[0] if len(last) == 1 else tuple(last)
 
     def _states(
