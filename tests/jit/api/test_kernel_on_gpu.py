@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
+from functools import partial
 
 import pytest
 import torch
+from harness import in_threads
 
 import lltm_jit
 from lltm_jit import jit
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.usefixtures("root"),
+]
 
 SCALE = """
 #include <cuda_bf16.h>
@@ -33,11 +37,6 @@ TYPES = {
 
 def blocks(x, *rest):
     return (x.numel() + 255) // 256
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -196,11 +195,7 @@ def test_new_threads_can_launch():
             kernel[blocks, 256](x, y, 1000, factor)
             found.append(bool((y == factor).all()))
 
-    threads = [threading.Thread(target=run, args=(float(n),)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(run, float(n)) for n in range(8)))
     assert found == [True] * 800
 
 

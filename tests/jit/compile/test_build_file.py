@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_bench import text_of, tiers
+from harness import text_of, tiers
 from torch.utils import cpp_extension
 
 from lltm_jit.jit import torch_api

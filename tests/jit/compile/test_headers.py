@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_bench import ALL, wait_for
+from harness import ALL, wait_for
 
 from lltm_jit import jit
 from lltm_jit.cli import main

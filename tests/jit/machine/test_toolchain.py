@@ -8,7 +8,7 @@ import sys
 
 import ninja
 import pytest
-from engine_bench import text_of
+from harness import text_of
 
 from lltm_jit import jit
 from lltm_jit.jit.machine import tools

@@ -9,7 +9,7 @@ import shutil
 import sys
 
 import pytest
-from engine_bench import text_of
+from harness import text_of
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engine_bench import ALL, text_of
+from harness import ALL, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api

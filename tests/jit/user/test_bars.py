@@ -13,7 +13,7 @@ import sys
 import termios
 
 import pytest
-from engine_bench import HERE
+from harness import PROGRAM
 
 WIDTH = 100
 
@@ -53,7 +53,7 @@ def shown(text: str) -> list[str]:
 @pytest.mark.parametrize("names", [[], ["_C"], ["_C", "basic"]], ids=["here", "thread", "threads"])
 def test_builds_leave_their_lines_above_the_programs_own_bar(bench, names):
     bench.write("one/one.cpp", "//! sleep 0.5\n")
-    words = [sys.executable, HERE / "bars_once.py", bench.sources, *names]
+    words = [sys.executable, PROGRAM, "bars", bench.sources, *names]
     text = written(words, {**os.environ, **bench.environment})
     for name in names or ["_C"]:
         assert f"lltm_jit: {name}:  " in text  # a bar, with the build's name
@@ -68,7 +68,7 @@ def test_builds_leave_their_lines_above_the_programs_own_bar(bench, names):
 
 def test_bar_on_a_terminal(bench):
     bench.write("one/one.cpp", "//! sleep 0.5\n")
-    words = [sys.executable, HERE / "load_once.py", bench.sources]
+    words = [sys.executable, PROGRAM, "load", bench.sources]
     text = written(words, {**os.environ, **bench.environment})
     for part in ("lltm_jit: _C: 100%|", "3/3", "one.cpp"):
         assert part in text

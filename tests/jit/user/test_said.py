@@ -14,7 +14,7 @@ import types
 
 import pytest
 import tqdm
-from engine_bench import ALL, HERE, alive
+from harness import ALL, HERE, alive
 
 from lltm_jit.jit import BuildError, load
 from lltm_jit.jit.user import progress
