@@ -6,14 +6,14 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE, STDOUT, Popen
 from types import ModuleType
 from typing import Any
 
@@ -130,21 +130,16 @@ class Bench:
         assert self.counts == [f"compile {compiled or file.name}", "link"]
         return build
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen:
-        """Load in a process of its own, or have it do what the words say."""
-        return subprocess.Popen(
-            [sys.executable, PROGRAM, *(words or ("load", self.sources))],
-            env={**os.environ, **self.environment, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, *words: object, launcher: Sequence[str] = (), **environment: str) -> Popen:
+        """Load in a process of its own, or have program.py do what the words say."""
+        words = words or ("load", self.sources)
+        return started([*launcher, PROGRAM, *words], self, {**self.environment, **environment})
 
     def run(self, **environment: str) -> dict:
         """Load in a process of its own; the result, with what was said in ``said``."""
         return finish(self.start(**environment))
 
-    def waiting(self, gate: Gate) -> list[subprocess.Popen]:
+    def waiting(self, gate: Gate) -> list[Popen]:
         """A process that builds, whose compiler stands at the gate, and one that waits for it."""
         builds = self.start()
         gate.reached()
@@ -153,28 +148,34 @@ class Bench:
         return [builds, waits]
 
 
-def finish(process: subprocess.Popen) -> dict:
+def finish(process: Popen) -> dict:
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     return {**json.loads(out.splitlines()[-1]), "said": err}
 
 
+def started(
+    words: Sequence[object], bench: Bench, environment: Mapping[str, str], stderr: int = PIPE
+) -> Popen:
+    """Python in a process of its own, whose standard streams are pipes."""
+    return Popen(
+        [sys.executable, *words],
+        cwd=bench.directory,
+        env={**os.environ, **environment},
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=stderr,
+        text=True,
+    )
+
+
 class Program:
     """A program whose kernels a child builds: what it prints, and what of it runs."""
 
-    def __init__(self, bench: Bench, action: str, *families: str, launcher=(), **environment):
-        families = families or ("_C",)
+    def __init__(self, bench: Bench, action: str, *families: str, **how: Any) -> None:
         folders = {f"FAMILY_{name}": str(bench.directory / name) for name in families}
         folders["FAMILY__C"] = str(bench.sources)
-        self.process = subprocess.Popen(
-            [sys.executable, *launcher, PROGRAM, action, *families],
-            cwd=bench.directory,
-            env={**os.environ, **bench.environment, **folders, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = bench.start(action, *(families or ("_C",)), **folders, **how)
 
     def line(self) -> dict:
         return json.loads(self.process.stdout.readline())
@@ -220,19 +221,11 @@ class Package:
         shutil.copytree(Path(native.__file__).parent, bench.directory / "lltm_jit")
 
     @contextmanager
-    def started(self, *words: str, **variables: str) -> Iterator[subprocess.Popen]:
+    def started(self, *words: str, **variables: str) -> Iterator[Popen]:
         """Python in a process of its own, which Ctrl-C reaches."""
         path = f"{self._bench.directory}:{os.environ.get('PYTHONPATH', '')}"
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        process = subprocess.Popen(
-            [sys.executable, *words],
-            cwd=self._bench.directory,
-            env={**os.environ, "PYTHONPATH": path, **variables},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        process = started(words, self._bench, {"PYTHONPATH": path, **variables}, STDOUT)
         signal.signal(signal.SIGINT, before)
         try:
             yield process
@@ -246,7 +239,7 @@ class Package:
         assert process.returncode == 0, said
         return said
 
-    def assert_ctrl_c_ends(self, process: subprocess.Popen) -> str:
+    def assert_ctrl_c_ends(self, process: Popen) -> str:
         """While a compiler waits at the gate; returns what the process said."""
         pid = self.gate.reached()
         process.send_signal(signal.SIGINT)
