@@ -22,7 +22,7 @@ from lltm_jit.jit.user import settings
 
 OWN = ("basic", "rnn")  # the families of the package's own names, which commands mean by default
 AT_IMPORT = ("rnn",)  # those of them that importing the package loads
-LEAST_ARCHITECTURE = (8, 0)  # of the GPUs that the families' CUDA kernels are written for
+LEAST_ARCHITECTURE = (7, 5)  # of the GPUs that the families' CUDA kernels are written for
 
 # Called with a family's module when it is first used, and on a reload of the package.
 when_used: dict[str, list[Callable[[ModuleType], None]]] = {}

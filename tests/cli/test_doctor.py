@@ -145,12 +145,12 @@ def test_a_torch_that_cannot_be_imported(words, tmp_path):
 
 
 def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch, empty_root):
-    too_old = detect()._replace(cuda_missing="", architectures=("7.5",))
+    too_old = detect()._replace(cuda_missing="", architectures=("7.0",))
     monkeypatch.setattr(request, "detect", lambda: too_old)
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.0")
     found = doctor.build("basic")
     assert found.status == "problem"
-    assert "8.0 and later, but TORCH_CUDA_ARCH_LIST='7.5' asks for 7.5" in found.text
+    assert "7.5 and later, but TORCH_CUDA_ARCH_LIST='7.0' asks for 7.0" in found.text
 
 
 def test_a_compiler_that_is_not_there(finding, told, monkeypatch):

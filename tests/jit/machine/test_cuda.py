@@ -159,11 +159,12 @@ def test_what_is_no_architecture_is_refused_before_anything_is_compiled(
 @pytest.mark.parametrize(
     ("listed", "present", "asks"),
     [
-        ("7.5;8.0", [(9, 0)], "TORCH_CUDA_ARCH_LIST='7.5;8.0' asks for 7.5"),
-        ("Turing", [], "TORCH_CUDA_ARCH_LIST='Turing' asks for 7.5+PTX"),
-        ("", [(7, 5), (8, 0)], "a GPU of this machine asks for 7.5"),
-        ("native", [(7, 5)], "a GPU of this machine asks for 7.5"),
-        ("8.0 9.0a", [(7, 5)], ""),
+        ("7.0;8.0", [(9, 0)], "TORCH_CUDA_ARCH_LIST='7.0;8.0' asks for 7.0"),
+        ("Volta", [], "TORCH_CUDA_ARCH_LIST='Volta' asks for 7.0+PTX"),
+        ("", [(7, 0), (8, 0)], "a GPU of this machine asks for 7.0"),
+        ("native", [(7, 0)], "a GPU of this machine asks for 7.0"),
+        ("7.5+PTX", [(9, 0)], ""),
+        ("8.0 9.0a", [(7, 0)], ""),
         ("", [(8, 0), (9, 0)], ""),
     ],
 )
@@ -178,8 +179,8 @@ def test_architectures_that_kernels_are_not_written_for(
     with pytest.raises(jit.ToolchainError) if asks else nullcontext() as told:
         builder.check(family)
     assert not asks or str(told.value) == (
-        f"_C has CUDA kernels for compute capability 8.0 and later, but {asks}; set "
-        "TORCH_CUDA_ARCH_LIST to architectures from 8.0 on, with which it runs on such GPUs and "
+        f"_C has CUDA kernels for compute capability 7.5 and later, but {asks}; set "
+        "TORCH_CUDA_ARCH_LIST to architectures from 7.5 on, with which it runs on such GPUs and "
         "on the CPU"
     )
 
