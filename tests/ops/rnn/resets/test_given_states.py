@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from op_testing import DEVICES, DTYPES, EVERY_BACKEND, bits, needs_gpu
@@ -261,6 +263,46 @@ def reversed_case(x, reset, to, ends):
             state = flipped(torch.cat([state[1:], torch.zeros_like(state[:1])]), ends)
         moved.append(state)
     return flipped(x, ends), marks, moved
+
+
+# On a GPU one block, a cluster, a grid, and steps; with padded gates.
+ON_GPU = [pytest.param("cuda", size, marks=needs_gpu) for size in (16, 70, 200, 600, 2120)]
+
+
+@pytest.mark.parametrize(("device", "hidden_size"), [("cpu", 17), *ON_GPU])
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "SLSTM", "GRU"])
+def test_states_of_kernels(kind, lengths, dtype, device, hidden_size):
+    """Of results with gradients, and with those of the states; and of some without."""
+    torch.backends.cudnn.rnn.fp32_precision = "ieee"
+    layer = LAYERS[kind](5, hidden_size, dtype=dtype, device=device)
+    x, state, reset, to, ends = case(layer, False, device, dtype)
+    if not lengths:
+        ends = None
+    leaves = [x, *state, *to, *layer.parameters()]
+    named = {"lengths": ends, "reset": reset, "reset_to": as_state(to), "return_states": True}
+    output, last, every = layer(x, as_state(state), **named)
+    found = [output, *as_list(last), *as_list(every)]
+    with torch.no_grad():
+        output, last, every = layer(x, as_state(state), **named)
+    again = [output, *as_list(last), *as_list(every)]
+    torch.testing.assert_close(again, found, rtol=0.01, atol=0.01)
+    exact = copy.deepcopy(layer).double()
+    x, *others = [t.detach().double().requires_grad_() for t in (x, *state, *to)]
+    state, to = others[: len(state)], others[len(state) :]
+    expected = loop(exact, x, state, reset, to, ends)
+    found_gradients = gradients(smooth(kind, found), leaves)
+    right = gradients(smooth(kind, expected), [x, *others, *exact.parameters()])
+    most = 2e-5 if dtype is torch.float else 2e-2
+    pairs = [*zip(found, expected, strict=True), *zip(found_gradients, right, strict=True)]
+    for ours, theirs in pairs:
+        assert (ours - theirs).norm() <= most * theirs.norm() + 1e-6
+
+
+def smooth(kind, results):
+    """Of an sLSTM without its m, whose derivative jumps, and what depends on it."""
+    return [results[0], results[1], results[-4]] if kind == "SLSTM" else results
 
 
 @pytest.mark.parametrize("one", [False, True])
