@@ -61,7 +61,7 @@ def _one_step(
     rows = (h.flatten(0, 1), cells.transpose(0, 1).flatten(1, 2), None)
     of_all = (gates.flatten(0, 1).unsqueeze(0), weight_hh, bias_hh, parameters, *rows)
     _, _, found = run_sequence(cell, of_all, False, tf32, bidirectional)
-    return found.unflatten(1, (len(gates), -1)).transpose(0, 1)
+    return found.unflatten(1, gates.shape[:2]).transpose(0, 1)
 
 
 def _next(steps: Tensor, last: Tensor, reverse: bool) -> Tensor:
@@ -90,7 +90,7 @@ def _of_units(marks: Sequence[Tensor], like: Tensor, what: int) -> Tensor:
     units = like.size(-1) // len(marks)
     each = [
         (mark == RESETS if what == RESETS else mark & HOLDS != 0)
-        .view(len(mark), *[1] * (like.dim() - 3), -1, 1)
+        .view(mark.size(0), *[1] * (like.dim() - 3), -1, 1)
         .expand(*[-1] * (like.dim() - 1), units if len(marks) > 1 else 1)
         for mark in marks
     ]

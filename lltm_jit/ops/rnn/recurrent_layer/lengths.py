@@ -89,7 +89,7 @@ class Steps:
         found = []
         for state in self.to:
             own = [state[:, first + i] for i in range(len(reverses))]
-            if len(state) > 1:
+            if state.size(0) > 1:
                 pairs = zip(own, reverses, strict=True)
                 own = [_at_step_before(each) if back else each for each, back in pairs]
             found.append(torch.cat(own, 2) if len(own) > 1 else own[0])

@@ -69,7 +69,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  // place: of the thread; step: the one that is derived next.
+  // iteration: the one whose step is derived.
   template <typename Steps, typename Controls>
   __device__ __forceinline__ void prepare(const Steps& steps, const Controls& controls,
                                           const LanePlace<Shape>& place,
