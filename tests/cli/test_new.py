@@ -231,7 +231,7 @@ def test_what_is_added_to_the_list_and_the_descriptions(few_files):
         texts_of(few_files, "middle", "my_op")
 
 
-def test_a_bad_name_is_refused():
+def test_a_bad_name_is_refused(tmp_path):
     for names, why in (
         (("Scale", "a-b", "2d", "", "a/b", "_a"), "expected a name in snake_case"),
         (("class", "lambda", "double", "new"), r"keyword of Python or C\+\+"),
@@ -240,10 +240,7 @@ def test_a_bad_name_is_refused():
         for name in names:
             with pytest.raises(LltmJitError, match=why):
                 check_name(name)
-
-
-def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path):
-    for name in ("copy", "select", "torch", "tqdm"):
+    for name in ("copy", "select", "torch", "tqdm"):  # modules that a project needs
         with pytest.raises(LltmJitError, match=f"hide the module '{name}'"):
             create_standalone(tmp_path, name, "scale_add")
     assert list(tmp_path.iterdir()) == []

@@ -57,7 +57,15 @@ struct HalfScale {
 
 // The scale of a warp's weights. magnitude: the largest of this lane's.
 __device__ __forceinline__ HalfScale scale_of_warp(uint32_t magnitude) {
+#if __CUDA_ARCH__ >= 800
   return HalfScale(__reduce_max_sync(~0u, magnitude));
+#else
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    magnitude = max(magnitude, __shfl_xor_sync(~0u, magnitude, lanes));
+  }
+  return HalfScale(magnitude);
+#endif
 }
 
 struct HalfParts {

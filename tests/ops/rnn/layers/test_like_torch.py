@@ -218,6 +218,7 @@ PATHS = {
     "a plain call": {},
     "lengths": {"lengths": [4, 2]},
     "reset": {"reset": torch.zeros(4, 2, dtype=torch.bool)},
+    "states": {"return_states": True},
     "packed": {},
     "packed, all as long": {},
     "checkpoint": {"checkpoint": 2},
@@ -251,11 +252,13 @@ def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | N
             named[name] = given if name == "lengths" else given.to(device)
             if name == "reset" and first:
                 named[name] = named[name].t()
+    named["return_states"] = path == "states"
     given = x.transpose(0, 1) if first else x
     ends = {"packed": [4, 2], "packed, all as long": [4, 4]}.get(path)
     packed = nn.utils.rnn.pack_padded_sequence(given, ends, batch_first=first) if ends else None
     with torch.set_grad_enabled(path != "no gradients"):
-        found = tensors(ours(given if packed is None else packed, hx, **named))
+        output, last, *_ = ours(given if packed is None else packed, hx, **named)
+        found = tensors((output, last))
         return found, tensors(theirs(given, hx if state is torch.float else None))
 
 
