@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from harness import script
 from torch.utils import cpp_extension
 
 from lltm_jit import jit, native
@@ -22,14 +23,6 @@ from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
-
-
-@pytest.fixture
-def toolkit(cuda, monkeypatch) -> Path:
-    """The root of a CUDA toolkit, which CUDA_HOME names."""
-    root = cuda.write_nvcc()
-    monkeypatch.setenv("CUDA_HOME", str(root))
-    return root
 
 
 def test_cuda_build_and_changed_architectures(cuda, toolkit):
@@ -80,10 +73,7 @@ def test_a_library_in_a_wheel_needs_no_nvcc(cuda, toolkit, monkeypatch, ours):
 
 def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
     root = cuda.write_nvcc("real-cuda")
-    wrapper = tmp_path / "wrappers" / "nvcc"
-    wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\nexec {root}/bin/nvcc "$@"\n')
-    wrapper.chmod(0o755)
+    wrapper = script(tmp_path / "wrappers" / "nvcc", f'exec {root}/bin/nvcc "$@"\n')
     monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
     found = jit.detect()
     assert (found.nvcc, found.cuda_home) == (str(wrapper), str(root))

@@ -18,6 +18,7 @@ class Steps:
 
     behind: Tensor | None = None  # (L, B), bool: after a sequence's end
     reset: Tensor | None = None  # (L, B), bool
+    packed: Tensor | None = None  # the batch sizes of packed sequences, for all of their parts
 
     @classmethod
     def of(
@@ -34,7 +35,10 @@ class Steps:
         """
         if lengths is None:
             return cls(None, reset)
-        ends = torch.as_tensor(lengths, device=x.device)
+        if isinstance(lengths, Tensor):
+            ends = lengths.to(x.device)
+        else:  # as_tensor() would make constants of them in a compiled program
+            ends = torch.tensor(lengths, device=x.device)
         if ends.shape != x.shape[1:2]:
             refuse(name, f"lengths to have shape [batch] = {list(x.shape[1:2])}", list(ends.shape))
         whole = ends.dtype != torch.bool and not ends.dtype.is_floating_point
