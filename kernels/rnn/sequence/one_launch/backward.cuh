@@ -16,14 +16,15 @@
 namespace lltm_jit {
 
 // The work of one thread. Iteration 0 is the last step of the sequence. kAllStates: there are gradients of the cell
-// states of all steps, and no control bytes.
-template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
+// states of all steps.
+template <typename Cell, typename scalar_t, typename Shape, SequenceControls kControls,
+          bool kAllStates>
 class BackwardThread : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords, Facts::kAdds,
       Facts::kCluster;
   static constexpr bool kSendsParts = kShape.sends_parts();
-  static_assert(kShape.bytes == sizeof(scalar_t) && !(kControls && kAllStates));
+  static_assert(kShape.bytes == sizeof(scalar_t));
   using Gradients = std::conditional_t<kSendsParts, PartGradients<Shape, scalar_t, kGates>,
                                        AllGradients<Shape, scalar_t, kGates>>;
   using DerivedCell = BackwardCell<Cell, scalar_t, Shape, kControls, kAllStates>;
@@ -84,7 +85,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     if constexpr (kIterationsAfter == 0) {
       float grad_h[kElements];
       if (args_.grad_old_h && receives()) gradients_.receive(place_.steps, 0, grad_h, [] {});
-      if (place_.lane.finishes()) cell_.write(elements_, args_, grad_h);
+      if (place_.lane.finishes()) cell_.write(elements_, args_, of_resets(place_.steps), grad_h);
     }
     gradients_.finish();
   }
@@ -122,7 +123,9 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
                            });
       }
       if (!has_step) {
-        if (place_.lane.finishes(phase)) cell_.write(elements_, args_, grad_h);
+        if (place_.lane.finishes(phase)) {
+          cell_.write(elements_, args_, of_resets(iteration), grad_h);
+        }
         continue;
       }
       if (place_.lane.finishes(phase)) finish(iteration, grad_h, prepared);
@@ -140,22 +143,26 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     if (!keep(place_.lane.finishes())) return;
     if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared->grad_cells);
     saved_.wait();
-    cell_.prepare(saved_, controls_, prepared);
+    cell_.prepare(saved_, controls_, place_, elements_, args_, iteration, prepared);
     saved_.next(iteration);
   }
 
   __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
                                          const Prepared& prepared) {
     float grads[kGates][kElements], grads_of_h[kGates][kElements];
-    cell_.finish(from_gates, prepared, controls_, grads, grads_of_h);
+    cell_.finish(from_gates, prepared, controls_, of_resets(iteration), grads, grads_of_h);
     made_.take(pack_, grads, grads_of_h);
     put(iteration);
+  }
+
+  __device__ __forceinline__ ResetGradients<Shape> of_resets(int iteration) const {
+    return {place_, elements_, args_, iteration};
   }
 
   __device__ __forceinline__ void put(int iteration) const {
     // Units that do not exist may be NaN, which weights of zero would not cancel.
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
-    const bool zero = !exists || controls_.pack_resets();
+    const bool zero = !exists || (kControls == kZeroResets && controls_.pack_resets());
     typename Gradients::Packs packs;
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
@@ -170,7 +177,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   LanePlace<Shape> place_;
   Gradients gradients_;
   Steps saved_;
-  Controls<Shape, kControls> controls_;
+  Controls<Shape, (kControls > 0)> controls_;
   Elements<Shape> elements_;
   LanePack<Shape> pack_;
   Beside beside_;

@@ -49,10 +49,18 @@ SequenceGpu current_gpu() {
 bool all_states(const SequenceForwardArgs&) { return false; }
 bool all_states(const SequenceBackwardArgs& args) { return args.grad_saved_cells.data != nullptr; }
 
+// The GPU as it is for a call: kernels of Note [Many rows] take neither given states to reset to, nor these gradients.
+template <typename Args>
+SequenceGpu gpu_of(const Args& args) {
+  SequenceGpu gpu = current_gpu();
+  if (controls_of(args) == kGivenResets || all_states(args)) gpu.many_rows = false;
+  return gpu;
+}
+
 // The kernel that a pass needs by its plan, and, if gradients are wanted, the one that the backward pass will need.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
-  SequenceUse use{SequencePass::Backward, kSavesNothing, /*controls=*/args.control != nullptr};
+  SequenceUse use{SequencePass::Backward, kSavesNothing, controls_of(args)};
   const SequenceUse backward = use;
   use.all_states = all_states(args);
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) {
@@ -61,7 +69,7 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
   }
   auto request = sequence_request(args, use, plan, cell);
   if (use.saves == kSavesAll) {
-    const auto after = sequence_plan(args, backward.pass, current_gpu());
+    const auto after = sequence_plan(args, backward.pass, gpu_of(args));
     request.beside = {sequence_request(args, backward, after, cell)};
   }
   return request;
@@ -83,9 +91,13 @@ struct Tensors {
 
   Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
             ElementType type) const {
+    return at(data, shape, strides, dtype(type));
+  }
+  Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
+            at::ScalarType type) const {
     return at::for_blob(const_cast<void*>(data), shape)
         .strides(strides)
-        .options(like.options().dtype(dtype(type)))
+        .options(like.options().dtype(type))
         .target_device(like.device())  // or torch would ask the driver where a null pointer is
         .make_tensor();
   }
@@ -118,6 +130,10 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
   }
   const Tensor h = tensors.empty(rows, sizes.gate_size(), args.type);
   Tensor factor = args.old_h ? tensors.rows(args.old_h, hidden, args.type) : h;
+  if (args.reset_h.data) {
+    const Tensor control = tensors.at(args.control, {rows, 1}, {1, 1}, at::kByte);
+    factor = tensors.rows(args.reset_h.data, hidden, args.type).where(control.eq(kResets), factor);
+  }
   if (sizes.padded) {
     h.zero_();
     if (args.old_h) h.narrow(1, 0, hidden).copy_(factor);
@@ -165,14 +181,8 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
                         grad_state.mutable_data_ptr(),
                         grad_cells.mutable_data_ptr(),
                         gates_apart};
-  const auto& given = args.grad_saved_cells;
-  const auto* given_data = static_cast<const char*>(given.data);
   for (; step.step >= 0; --step.step) {
     C10_CUDA_CHECK(launch_step(kernel, step, stream));
-    if (given_data) {
-      const int64_t place = step.step * given.step_stride * grad_state.element_size();
-      Tensor(grad_cells).add_(tensors.cells(given_data + place));
-    }
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
     if (gates_apart) {
@@ -194,13 +204,13 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 template <typename Args, typename... Numbers>
 const void* variant_of(const Args& args, const SequencePlan& plan,
                        const std::tuple<Numbers...>& shape, const CudaCell& cell) {
-  static VariantTable<const void, std::string, std::string, ElementType, SequenceSaves, bool, bool,
-                      bool, bool, Numbers...>
+  static VariantTable<const void, std::string, std::string, ElementType, SequenceSaves,
+                      SequenceControls, bool, bool, bool, Numbers...>
       table;
   SequenceSaves saves = kSavesNothing;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saves();
-  const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr,
-                       args.padded, args.several(), all_states(args));
+  const std::tuple use(cell.kernel, cell.type, args.type, saves, controls_of(args), args.padded,
+                       args.several(), all_states(args));
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
 }
 
@@ -239,8 +249,7 @@ std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like)
 template <typename Args>
 bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
-  SequenceGpu gpu = current_gpu();
-  if (all_states(args)) gpu.many_rows = false;  // whose kernels do not take these gradients
+  SequenceGpu gpu = gpu_of(args);
   while (true) {
     const SequencePlan plan = sequence_plan(args, pass, gpu);
     if (!plan.one_launch && plan.many_rows.blocks == 0) return false;
@@ -268,7 +277,7 @@ bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const Cud
 
 template <typename Args>
 RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, const Tensor& like) {
-  const SequencePlan plan = sequence_plan(args, pass, current_gpu());
+  const SequencePlan plan = sequence_plan(args, pass, gpu_of(args));
   const void* kernel = plan.one_launch ? variant(args, plan, cell) : nullptr;
   if (!kernel || refused.has(c10::cuda::current_device(), kernel)) return nullptr;
   const auto workspace = workspace_of(plan, like);

@@ -150,7 +150,8 @@ class Warmed(TorchLayer):
             batch_size: B. A batch of another size may need other kernels.
             dtype: that of the calls, such as bfloat16 under autocast; by default the layer's.
             training: whether there are backward passes.
-            lengths: whether calls are given ``lengths`` or ``reset``.
+            lengths: whether calls are given ``lengths`` or ``reset``. (With ``reset_to``, or
+                ``return_states``, the first call compiles more.)
 
         Raises:
             TypeError, ValueError: if no call may have this ``batch_size`` or ``dtype``.

@@ -218,6 +218,7 @@ PATHS = {
     "a plain call": {},
     "lengths": {"lengths": [4, 2]},
     "reset": {"reset": torch.zeros(4, 2, dtype=torch.bool)},
+    "states": {"return_states": True},
     "packed": {},
     "checkpoint": {"checkpoint": 2},
     "no gradients": {},
@@ -250,10 +251,12 @@ def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | N
             named[name] = given if name == "lengths" else given.to(device)
             if name == "reset" and first:
                 named[name] = named[name].t()
+    named["return_states"] = path == "states"
     given = x.transpose(0, 1) if first else x
     packed = nn.utils.rnn.pack_padded_sequence(given, [4, 2], batch_first=first)
     with torch.set_grad_enabled(path != "no gradients"):
-        found = tensors(ours(packed if path == "packed" else given, hx, **named))
+        output, last, *_ = ours(packed if path == "packed" else given, hx, **named)
+        found = tensors((output, last))
         return found, tensors(theirs(given, hx if state is torch.float else None))
 
 
