@@ -229,9 +229,8 @@ def recurrent_sequence(
 
     Returns:
         ``(output, h_n, c_n)`` of shapes (L, B, H), (B, H) and (S-1, B, H); ``c_n`` has the dtype of
-        ``c_0``. Differentiable any number of times in all tensors except ``control``. For 16-bit
-        types the state is kept in float between steps. On a GPU products of floats are rounded to
-        TF32, unless ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. Under
+        ``c_0``. Differentiable any number of times in all tensors except ``control``. The precision
+        is that of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. Under
         ``torch.autocast`` tensors are cast to its dtype, except a float ``c_0``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a program sees of the types: test_types.py has mypy and pyright read this. It never runs."""
+"""What a program sees of the types: mypy and pyright read it in test_prebuilt.py. It never runs."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path

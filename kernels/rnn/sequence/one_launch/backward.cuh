@@ -52,7 +52,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
       : args_(args),
         place_(args, set),
         gradients_(place_.lane,
-                   exchange_place<Shape, kGates, kGates>(args, set, 0, shared, shared + kBarriers),
+                   exchange_place<Shape, kGates, kGates>(args, set, shared, shared + kBarriers),
                    place_.steps,
                    [&](int gate, int unit, int k) {
                      return load_transposed_tile<scalar_t>(place_, args_, gate, unit, k);
@@ -78,8 +78,10 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
  private:
   __device__ __forceinline__ void run() {
     begin();
-    for (int iteration = 0; iteration < place_.steps + kIterationsAfter; ++iteration)
+    for (int iteration = 0; iteration < place_.steps + kIterationsAfter; ++iteration) {
+      if constexpr (kShape.grid) gradients_.turn(iteration);
       run_iteration(iteration);
+    }
     if constexpr (kIterationsAfter == 0) {
       float grad_h[kElements];
       if (args_.grad_old_h && receives()) gradients_.receive(place_.steps, 0, grad_h, [] {});

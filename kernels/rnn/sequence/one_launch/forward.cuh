@@ -65,7 +65,10 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
  private:
   __device__ __forceinline__ void run() {
     begin();
-    for (int step = 0; step < place_.steps; ++step) run_step(step);
+    for (int step = 0; step < place_.steps; ++step) {
+      if constexpr (kShape.grid) exchange_.turn(step, place_.steps);
+      run_step(step);
+    }
     if (place_.lane.finishes()) {
       if constexpr (!kCluster) outputs_.write();
       outputs_.write_state(cell_.state());
@@ -75,7 +78,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
 
   static __device__ __forceinline__ ExchangePlace exchange_at(const SequenceForwardArgs& args,
                                                               int set, uint32_t shared) {
-    return exchange_place<Shape, 1, kGates>(args, set, 1, shared, shared + kBarriers);
+    return exchange_place<Shape, 1, kGates>(args, set, shared, shared + kBarriers);
   }
 
   __device__ __forceinline__ void begin() {

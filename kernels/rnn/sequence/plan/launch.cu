@@ -20,7 +20,7 @@ cudaError_t launch_sets(const void* kernel, const SequencePlan& plan, int arrays
   const Wanted wanted{threads, plan.shared_bytes, cluster, shape.grid};
   if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
   if (error != cudaSuccess) return error;
-  if (ready.architecture < (shape.blocks > 1 ? 90 : 80)) return cudaErrorNotSupported;
+  if (shape.blocks > 1 && ready.architecture < 90) return cudaErrorNotSupported;
   const int64_t all = shape.sets(args.batch_size, args.recurrences());
   int64_t sets = all;
   if (shape.grid) {  // Note [The whole grid]

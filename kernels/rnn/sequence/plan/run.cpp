@@ -13,6 +13,7 @@
 #include "rnn/sequence/by_steps/product.h"
 #include "rnn/sequence/plan/launch.h"
 #include "rnn/sequence/plan/plan.h"
+#include "rnn/sequence/plan/refused.h"
 #include "rnn/sequence/plan/run.h"
 
 namespace lltm_jit {
@@ -32,6 +33,7 @@ at::ScalarType dtype(ElementType type) {
 // See limit_sequence_blocks().
 std::atomic<int64_t> most_planned{INT64_MAX}, most_launched{INT64_MAX};
 std::atomic<PlanKind> planned_kind{PlanKind::Any};
+RefusedKernels refused;
 
 SequenceGpu current_gpu() {
   SequenceGpu gpu;
@@ -200,8 +202,8 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 
 // The kernel of a shape, forward or backward by the arguments; null if there is no compiler for it.
 template <typename Args, typename... Numbers>
-const void* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
-                    const CudaCell& cell) {
+const void* variant_of(const Args& args, const SequencePlan& plan,
+                       const std::tuple<Numbers...>& shape, const CudaCell& cell) {
   static VariantTable<const void, std::string, std::string, ElementType, SequenceSaves,
                       SequenceControls, bool, bool, bool, Numbers...>
       table;
@@ -210,6 +212,27 @@ const void* variant(const Args& args, const SequencePlan& plan, const std::tuple
   const std::tuple use(cell.kernel, cell.type, args.type, saves, controls_of(args), args.padded,
                        args.several(), all_states(args));
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
+}
+
+template <typename Args>
+const void* variant(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
+  return plan.one_launch ? variant_of(args, plan, members_of(plan.shape), cell)
+                         : variant_of(args, plan, members_of(plan.many_rows), cell);
+}
+
+// Whether the GPU has accepted the launch.
+template <typename Args>
+bool launch(const void* kernel, const SequencePlan& plan, const Args& args, cudaStream_t stream) {
+  const int blocks = plan.one_launch ? plan.shape.blocks : plan.many_rows.blocks;
+  const bool allowed = blocks <= most_launched.load(std::memory_order_relaxed);
+  const auto error =
+      allowed ? launch_sequence(kernel, plan, args, stream) : cudaErrorInvalidClusterSize;
+  if (!was_refused(error)) {
+    C10_CUDA_CHECK(error);
+    return true;
+  }
+  refused.add(c10::cuda::current_device(), kernel);
+  return false;
 }
 
 // Memory for the blocks of a plan; none if there is not enough.
@@ -229,23 +252,14 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
   SequenceGpu gpu = gpu_of(args);
   while (true) {
     const SequencePlan plan = sequence_plan(args, pass, gpu);
-    const bool many_rows = plan.many_rows.blocks > 0;
-    if (!plan.one_launch && !many_rows) return false;
-    const auto workspace = workspace_of(plan, like);
-    if (!workspace) return false;
-    args.workspace = workspace->mutable_data_ptr();
-    const auto launch = [&](const auto& shape) {
-      const void* kernel = variant(args, plan, members_of(shape), cell);
-      if (!kernel) return std::optional<cudaError_t>();
-      const bool allowed = shape.blocks <= most_launched.load(std::memory_order_relaxed);
-      return std::optional(allowed ? launch_sequence(kernel, plan, args, stream)
-                                   : cudaErrorInvalidClusterSize);
-    };
-    const auto error = many_rows ? launch(plan.many_rows) : launch(plan.shape);
-    if (!error) return false;
-    if (!was_refused(*error)) {
-      C10_CUDA_CHECK(*error);
-      return true;
+    if (!plan.one_launch && plan.many_rows.blocks == 0) return false;
+    const void* kernel = variant(args, plan, cell);
+    if (!kernel) return false;
+    if (!refused.has(c10::cuda::current_device(), kernel)) {
+      const auto workspace = workspace_of(plan, like);
+      if (!workspace) return false;
+      args.workspace = workspace->mutable_data_ptr();
+      if (launch(kernel, plan, args, stream)) return true;
     }
     gpu = after_refusal(gpu, plan);
   }
@@ -264,17 +278,13 @@ bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const Cud
 template <typename Args>
 RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, const Tensor& like) {
   const SequencePlan plan = sequence_plan(args, pass, gpu_of(args));
-  const auto workspace = plan.one_launch ? workspace_of(plan, like) : std::nullopt;
-  const void* kernel = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
-  if (!kernel) return nullptr;
-  const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);
+  const void* kernel = plan.one_launch ? variant(args, plan, cell) : nullptr;
+  if (!kernel || refused.has(c10::cuda::current_device(), kernel)) return nullptr;
+  const auto workspace = workspace_of(plan, like);
+  if (!workspace) return nullptr;
   return [=, memory = *workspace, stream = c10::cuda::getCurrentCUDAStream()](Args part) {
     part.workspace = memory.mutable_data_ptr();
-    const auto error =
-        allowed ? launch_sequence(kernel, plan, part, stream) : cudaErrorInvalidClusterSize;
-    if (was_refused(error)) return false;
-    C10_CUDA_CHECK(error);
-    return true;
+    return launch(kernel, plan, part, stream);
   };
 }
 
@@ -337,6 +347,7 @@ std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t pla
                                                                      int64_t launched) {
   most_planned = planned;
   most_launched = launched;
+  refused.clear();
   const auto [two, four, eight, sixteen] = current_gpu().clusters;
   return {two, four, eight, sixteen};
 }

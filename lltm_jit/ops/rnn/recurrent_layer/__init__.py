@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
@@ -35,6 +34,7 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
     Results,
     Run,
     checkpointed,
+    dropped,
     recomputes,
     run_in_turn,
     run_packed,
@@ -63,21 +63,7 @@ class RecurrentLayer(Warmed):
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
     directions (2 if bidirectional), G the number of gates of the cell, and P its number of
-    parameters per hidden unit. For 16-bit types the state stays in float between steps. (Its first
-    part, the output, is rounded between the pieces of ``checkpoint``, between the pieces of a
-    packed sequence with very different lengths, and between the parts in which a GPU runs small
-    layers side by side.)
-
-    On a CPU 16-bit types give slightly other results without gradients: with them the gates of all
-    steps are kept, and rounded for that.
-
-    On a GPU large products of floats are rounded to TF32, as in torch's recurrent layers, unless
-    ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
-    and its backward pass keeps it. Higher derivatives use torch's own products, which follow
-    ``torch.backends.cuda.matmul.fp32_precision``.
-
-    On a GPU any H takes about as long as the next multiple of 16. A call of several steps also
-    copies the weights if H is not a multiple of 4, or, for 16-bit types and H >= 96, of 8.
+    parameters per hidden unit.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
@@ -92,8 +78,8 @@ class RecurrentLayer(Warmed):
         num_layers: how many layers to stack.
         bias: whether there are biases.
         batch_first: whether ``input`` and ``output`` are (B, L, features), not (L, B, features).
-        dropout: the probability of dropout on the output of each layer except the last. With the
-            same seed, the mask for a packed sequence is another one than torch's layers draw.
+        dropout: the probability of dropout on the output of each layer except the last. On a CPU
+            the mask is the one that torch's layers draw with the same seed.
         bidirectional: whether a second set of cells runs from the last step to the first.
         proj_size: the number of features that the output is projected to, less than H; 0 for no
             projection. Only for an :class:`~lltm_jit.LSTM` without heads.
@@ -109,6 +95,28 @@ class RecurrentLayer(Warmed):
     Raises:
         TypeError: if a size or count is not an int, or ``dropout`` not a number.
         ValueError: if a number is out of range, or ``proj_size`` is for another layer.
+
+    Note:
+        **16-bit types.** The state stays in float between steps. Only the output is rounded, where
+        a sequence runs in pieces: with ``checkpoint``, in a packed sequence with very different
+        lengths, and in small layers that a GPU runs side by side. On a CPU the results without
+        gradients differ a little from those with gradients, because the backward pass keeps the
+        gates of all steps, rounded to 16 bits, and the forward pass then uses these.
+
+        **Floats on a GPU.** Products have the precision of those in torch's recurrent layers, which
+        is set by ``torch.backends.cudnn.rnn.fp32_precision``. With ``"tf32"``, the default, the
+        factors of large products are rounded to the 11 bits of TF32. With ``"ieee"``, or
+        ``torch.backends.cudnn.allow_tf32 = False``, they keep 22 bits, which is nearly all of a
+        float. Either way a factor may also have an error of 2^-39 of the largest weight of the
+        layer, or of the largest number in its row of the state. This counts where 22 bits are
+        wanted and such numbers differ by a factor of more than 2^17. An example is an RNN with relu
+        whose units have very different sizes: use double there. A backward pass has the precision
+        of its forward pass. Higher derivatives use torch's own products, which follow
+        ``torch.backends.cuda.matmul.fp32_precision``.
+
+        **Sizes on a GPU.** Any H takes about as long as the next multiple of 16. A call of several
+        steps also copies the weights if H is not a multiple of 4, or, for 16-bit types and
+        H >= 96, of 8.
     """
 
     def forward(
@@ -132,8 +140,8 @@ class RecurrentLayer(Warmed):
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
                 After the end of a sequence its input may be anything, and its output is zero. Its
                 last state is the one after its own last step. The values of a tensor on a GPU are
-                not checked: one above the number of steps counts as all steps. Give a compiled
-                program a tensor: it is compiled again for each other list.
+                not checked: one above the number of steps counts as all steps. A compiled
+                program takes each number of a list as one more input; a tensor is quicker there.
             reset: a mask with the shape of ``input`` without its features, or with one. The state
                 is set to zero before each marked step, for example where an episode begins. A mark
                 at step t stands between the steps t - 1 and t: there the reverse direction is
@@ -236,8 +244,8 @@ class RecurrentLayer(Warmed):
         every: list[list[Tensor]] = []
         xs, steps = [x for x, _ in parts], [steps for _, steps in parts]
         for layer in range(self.num_layers):
-            if layer and self.dropout:
-                xs = [F.dropout(x, self.dropout, self.training) for x in xs]
+            if layer and self.dropout and self.training:
+                xs = dropped(xs, self.dropout, of_first.packed)
             outputs, suffixes = [], self._suffixes(layer)
             for own in [suffixes] if self._together(xs) else [[s] for s in suffixes]:
                 reverse = own[0].endswith("_reverse")

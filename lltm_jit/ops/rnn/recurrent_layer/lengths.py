@@ -18,6 +18,7 @@ class Steps:
 
     behind: Tensor | None = None  # (L, B), bool: after a sequence's end
     reset: Tensor | None = None  # (L, B), bool
+    packed: Tensor | None = None  # the batch sizes of packed sequences, for all of their parts
     # What the states are reset to, (K, num_layers * D, B, H) with K = 1 or L; zeros if None.
     to: list[Tensor] | None = None
 
@@ -40,8 +41,11 @@ class Steps:
                 0 to the number of steps.
         """
         if lengths is None:
-            return cls(None, reset, to)
-        ends = torch.as_tensor(lengths, device=x.device)
+            return cls(None, reset, to=to)
+        if isinstance(lengths, Tensor):
+            ends = lengths.to(x.device)
+        else:  # as_tensor() would make constants of them in a compiled program
+            ends = torch.tensor(lengths, device=x.device)
         if ends.shape != x.shape[1:2]:
             refuse(name, f"lengths to have shape [batch] = {list(x.shape[1:2])}", list(ends.shape))
         whole = ends.dtype != torch.bool and not ends.dtype.is_floating_point
@@ -52,7 +56,7 @@ class Steps:
         elif wrong := [number for number in numbers if not 0 <= number <= x.size(0)]:
             refuse(name, f"lengths from 0 to {x.size(0)}, the number of steps", wrong[0])
         behind = steps_behind(x, ends)
-        return cls(behind, None if reset is None else reset & ~behind, to)
+        return cls(behind, None if reset is None else reset & ~behind, to=to)
 
     def inside(self, x: Tensor) -> Tensor:
         """An input with zeros after the sequences' ends, where it may have any numbers.

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
@@ -128,6 +129,15 @@ def run_packed(
     return packed_again(outputs, packed), last
 
 
+def dropped(parts: list[Tensor], p: float, batch_sizes: Tensor | None) -> list[Tensor]:
+    """The parts (L, B, ·) after dropout. That of packed sequences has a mask as for their data."""
+    if batch_sizes is None:
+        return [F.dropout(x, p) for x in parts]
+    mask = F.dropout(parts[0].new_ones(int(batch_sizes.sum()), parts[0].size(2)), p)
+    masks = unpacked(PackedSequence(mask, batch_sizes))
+    return [x * own for x, (own, _) in zip(parts, masks, strict=True)]
+
+
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
     """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
     one, *others = tensors
@@ -157,10 +167,11 @@ def unpacked(packed: PackedSequence) -> list[tuple[Tensor, Steps]]:
     parts = []
     for own, data in zip(sizes, packed.data.split([int(own.sum()) for own in sizes]), strict=True):
         if own[0] == own[-1]:
-            parts.append((data.unflatten(0, (len(own), int(own[0]))), Steps()))
+            x, behind = data.unflatten(0, (len(own), int(own[0]))), None
         else:
             x, lengths = pad_packed_sequence(PackedSequence(data, own))
-            parts.append((x, Steps(steps_behind(x, lengths.to(x.device)))))
+            behind = steps_behind(x, lengths.to(x.device))
+        parts.append((x, Steps(behind, packed=packed.batch_sizes)))
     return parts
 
 

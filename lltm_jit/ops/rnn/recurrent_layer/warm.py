@@ -28,6 +28,7 @@ GPUS = {
     "A100": (80, 163 * _KILOBYTES, 108, True, 0, 0, 0, 0),
     "L4": (89, 99 * _KILOBYTES, 58, True, 0, 0, 0, 0),
     "L40S": (89, 99 * _KILOBYTES, 142, True, 0, 0, 0, 0),
+    "T4": (75, 64 * _KILOBYTES, 40, True, 0, 0, 0, 0),
     "RTX 3090": (86, 99 * _KILOBYTES, 82, True, 0, 0, 0, 0),
     "RTX 4090": (89, 99 * _KILOBYTES, 128, True, 0, 0, 0, 0),
 }
