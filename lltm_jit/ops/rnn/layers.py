@@ -155,6 +155,7 @@ class GRU(RecurrentLayer, nn.GRU):
     """
 
     cell = _CellOfLibrary()
+    output_may_change = True
 
     def _layers(
         self,
@@ -201,6 +202,8 @@ class RNN(RecurrentLayer, nn.RNN):
         >>> output.shape, h.shape
         (torch.Size([2, 5, 4]), torch.Size([1, 2, 4]))
     """
+
+    output_may_change = True
 
     def __init__(
         self,

@@ -301,12 +301,6 @@ def test_a_save_is_watched(gpu, by_nvrtc):
     assert len(by_nvrtc.compiled) == 2
 
 
-def test_one_build_for_several_kernels(gpu, by_nvrtc):
-    scale, others = lltm_jit.kernel(SCALE + OTHERS, ["scale<float>", "others"])
-    assert (scale.name, others.name) == ("scale<float>", "others")
-    assert len(by_nvrtc.compiled) == 1
-
-
 def test_constants_are_macros(gpu, by_nvrtc):
     scale(constants={"BLOCK": 256, "FAST": True, "T2": "float2"})
     assert "#define BLOCK 256\n#define FAST 1\n#define T2 float2\n" in by_nvrtc.compiled[0][0]
@@ -315,18 +309,15 @@ def test_constants_are_macros(gpu, by_nvrtc):
 
 
 def test_the_text_is_found_by_content(gpu, by_nvrtc):
+    """With its options; several kernels of it are one build."""
     text = SCALE + "// of this test\n"
     for options in ((), (), ("--use_fast_math",), ()):
         lltm_jit.kernel(text, "scale<float>", options=options)
-    assert len(by_nvrtc.compiled) == 2
+    scale, others = lltm_jit.kernel(text + OTHERS, ["scale<float>", "others"])
+    assert (scale.name, others.name) == ("scale<float>", "others")
+    assert len(by_nvrtc.compiled) == 3
     with pytest.raises(TypeError, match="expected options to be a list, but got '-a'"):
-        scale(options="-a")
-
-
-def test_errors_name_the_line_of_the_text(gpu):
-    with pytest.raises(jit.BuildError) as caught:
-        lltm_jit.kernel(SCALE + "__global__ void f() { wrong; }", "f")
-    assert '"wrong" is undefined' in str(caught.value)
+        lltm_jit.kernel(text, "scale<float>", options="-a")
 
 
 def test_a_kernel_that_is_not_there(gpu, monkeypatch):

@@ -277,7 +277,7 @@ __global__ void g(float* x) {
     assert load(real_nvrtc, functions=("f", "g")).record.symbols["g"] == ["_Z1gPf", "void (float*)"]
 
 
-def test_compiled_and_named(real_nvrtc):
+def test_compiled_and_named(real_nvrtc, monkeypatch):
     build = load(real_nvrtc, functions=("scale<float>", "scale<double>"))
     assert build.record.symbols == {
         "scale<float>": ["_Z5scaleIfEvPT_", "void (float*)"],
@@ -286,10 +286,7 @@ def test_compiled_and_named(real_nvrtc):
     code = build.info.library.read_bytes()
     assert code.startswith(b"\x7fELF")
     assert all(symbol.encode() in code for symbol, _ in build.record.symbols.values())
-
-
-def test_code_for_later_gpus_is_ptx(real_nvrtc, monkeypatch):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")  # for later GPUs
     assert b".target sm_80" in load(real_nvrtc).info.library.read_bytes()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import inspect
 import multiprocessing
-import os
 import pickle
 import re
 import subprocess
@@ -15,9 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from harness import text_of, tiers
+from harness import text_of
 from torch.utils import cpp_extension
-from ways import WAYS
 
 import lltm_jit
 from lltm_jit import jit
@@ -25,18 +23,6 @@ from lltm_jit.jit import BuildError, BuildTimeout, CacheError, ToolchainError, t
 from lltm_jit.jit.loading import reload
 from lltm_jit.jit.torch_api import load, load_inline
 from lltm_jit.jit.user.errors import SourceMissing
-
-# WAYS_OF=torch has torch's own functions, and takes the ways that need minutes, as =ours does.
-WAYS_OF = os.environ.get("WAYS_OF", "")
-SIDE = cpp_extension if WAYS_OF == "torch" else torch_api
-KINDS = {"", "quick"} | ({"headers"} if WAYS_OF else set())
-KINDS |= {"cuda"} if WAYS_OF and cpp_extension.CUDA_HOME else set()
-
-
-@pytest.mark.parametrize("way", tiers({way.name: way for way in WAYS if way.kind in KINDS}))
-def test_way(way, root, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert way.function(SIDE) == way.expected
 
 
 @pytest.mark.parametrize("name", ["load", "load_inline"])

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from harness import text_of
-from ways import MODULE
+from harness import MODULE, text_of
 
 import lltm_jit
 from lltm_jit import jit

@@ -10,8 +10,7 @@ import sys
 
 import ninja
 import pytest
-from harness import TEXT, script, text_of
-from ways import MODULE
+from harness import MODULE, TEXT, script, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api

@@ -6,7 +6,7 @@ import shutil
 from ctypes import CDLL
 
 import pytest
-from ways import MODULE
+from harness import MODULE
 
 from lltm_jit.jit import BuildError, torch_api
 from lltm_jit.jit.loading import build

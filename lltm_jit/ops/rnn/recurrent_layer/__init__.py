@@ -174,6 +174,7 @@ class RecurrentLayer(Warmed):
         name = name_of(self)
         if reset_to is not None and reset is None:
             raise ValueError(f"{name}(): expected reset, where rows are to be reset to reset_to")
+        recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
         if isinstance(input, PackedSequence):
             if not ordinary:
                 wanted = "a packed input takes neither lengths nor reset, and returns no states"
@@ -181,6 +182,7 @@ class RecurrentLayer(Warmed):
             check_packed(name, input, self.input_size)
             states = self._states(name, int(input.batch_sizes[0]), hx, batched=True)
             packed, last = run_packed(self._layers, input, states)
+            packed = packed._replace(data=self._returned(packed.data, recorded))
             return packed, last[0] if len(last) == 1 else tuple(last)
         refuse_non_tensor(name, "input", input)
         if input.dim() not in (2, 3):
@@ -205,6 +207,7 @@ class RecurrentLayer(Warmed):
         if not batched:
             output, last = output.squeeze(1), [tensor.squeeze(1) for tensor in last]
             every = [tensor.squeeze(2) for tensor in every]
+        output = self._returned(output, recorded)
         results = (last, every) if return_states else (last,)
         return output, *(each[0] if len(each) == 1 else tuple(each) for each in results)
 

@@ -16,6 +16,7 @@ from test_sequence import check
 
 from lltm_jit import native
 from lltm_jit.functional import recurrent_sequence
+from lltm_jit.jit.machine import gpus
 
 pytestmark = needs_gpu
 ANY = 1 << 30
@@ -84,6 +85,12 @@ def test_a_gpu_that_refuses_all_launches_goes_step_by_step(hidden_size, tmp_path
     limit(launched=0)
     assert launched_blocks(lambda: recurrent_sequence("lltm", *inputs), tmp_path) == []
     check("lltm", inputs)
+
+
+def test_a_plan_is_for_the_code_that_runs():
+    """As under TORCH_CUDA_ARCH_LIST=7.5+PTX, where the GPU could do more."""
+    compiled = [gpus.number(name) for name in native.load("rnn").info.architectures]
+    assert divmod(native.rnn.sequence_gpu()[0], 10) in compiled
 
 
 def in_grids():
