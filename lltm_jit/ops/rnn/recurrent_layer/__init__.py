@@ -216,11 +216,9 @@ class RecurrentLayer(Warmed):
         self, name: str, batch_size: int, hx: State | None, batched: bool
     ) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
-        return (
-            None
-            if hx is None
-            else whole_states(name, hx, self._sizes_of_states(batch_size), batched)
-        )
+        if hx is None:
+            return None
+        return whole_states(name, hx, self._sizes_of_states(batch_size), batched)
 
     def _sizes_of_states(self, batch_size: int) -> list[tuple[int, int, int]]:
         features = [self._output_size, *[self.hidden_size] * (self.cell.states - 1)]
