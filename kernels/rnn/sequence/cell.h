@@ -18,6 +18,13 @@
 // x[i] is gate i's product of weights and input, h[i] its product of weights and the old output, each with a bias.
 // A cell without kParameters has no `p`. A cell that uses only the sums x[i] + h[i] is faster with
 //   static constexpr bool kAddsGates = true;
+// A cell without recurrent weights, such as minGRU, SRU and QRNN, has
+//   static constexpr bool kProduct = false;
+// Its step() and step_backward() have neither `h` nor `grad_h`. A GPU runs it at the speed of its memory if it also
+// says that each new state is a sum of old states, times factors that depend on x and p alone, and of another such
+// number:
+//   static constexpr bool kLinear = true;
+// The factors must not grow without bounds: their products over many steps are computed, too.
 // T is a float, a double, a vector of them, a dual number or a tensor: write constants as T(1), and sums as
 // a = a + b. The functions are exp, log, log1p, sqrt, sin, cos, tanh, abs, min, max, sigmoid, softplus, elu, relu
 // and, instead of comparisons, where_greater(x, y, a, b), which is x > y ? a : b.
@@ -135,14 +142,28 @@ template <typename Cell>
 struct CellIsBounded<Cell, std::void_t<decltype(Cell::kIsBounded)>>
     : std::bool_constant<Cell::kIsBounded> {};
 
+// Whether a cell has recurrent weights; and if not, whether it is linear in its states.
+template <typename Cell, typename = void>
+struct CellProduct : std::true_type {};
+template <typename Cell>
+struct CellProduct<Cell, std::void_t<decltype(Cell::kProduct)>>
+    : std::bool_constant<Cell::kProduct> {};
+template <typename Cell, typename = void>
+struct CellIsLinear : std::false_type {};
+template <typename Cell>
+struct CellIsLinear<Cell, std::void_t<decltype(Cell::kLinear)>>
+    : std::bool_constant<Cell::kLinear> {};
+
 // The sizes of a cell's arrays, none of which may be empty.
 template <typename Cell>
 struct CellTraits {
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
   static constexpr int kParameters = CellParameters<Cell>::value;
-  static constexpr bool kAddsGates = CellAddsGates<Cell>::value;
+  static constexpr bool kProduct = CellProduct<Cell>::value, kLinear = CellIsLinear<Cell>::value;
+  static constexpr bool kAddsGates = CellAddsGates<Cell>::value || !kProduct;
   static_assert(kGates >= 1 && kStates >= 1 && kParameters >= 0,
                 "a cell has at least one gate and one state");
+  static_assert(!(kProduct && kLinear), "a cell with kLinear has no product");
   static constexpr int kHiddenRoom = kAddsGates ? 1 : kGates;                // for h, and
   static constexpr int kParametersRoom = kParameters > 0 ? kParameters : 1;  // for p, if any
 };
@@ -150,7 +171,7 @@ struct CellTraits {
 // -------------------------------------------------------------------------------------- a step --
 
 // What one hidden unit of one row computes a step from, or the gradients of that. A cell that adds its
-// gates has their sums in x, and nothing in h.
+// gates, or has no product, has their sums in x, and nothing in h.
 template <typename Cell, typename T>
 struct CellStep {
   using Traits = CellTraits<Cell>;
@@ -160,20 +181,26 @@ struct CellStep {
 template <typename Cell, typename T>
 LLTM_JIT_HOST_DEVICE void run_step(const CellStep<Cell, T>& in, T (&now)[Cell::kStates]) {
   using Traits = CellTraits<Cell>;
-  const auto with = [&](const T(&h)[Traits::kGates]) {
-    if constexpr (Traits::kParameters > 0) {
-      Cell::step(in.x, h, in.p, in.old, now);
-    } else {
-      Cell::step(in.x, h, in.old, now);
-    }
-  };
-  if constexpr (Traits::kAddsGates) {
-    T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
-    LLTM_JIT_UNROLL
-    for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(-0.0);
-    with(zeros);
+  if constexpr (!Traits::kProduct && Traits::kParameters > 0) {
+    Cell::step(in.x, in.p, in.old, now);
+  } else if constexpr (!Traits::kProduct) {
+    Cell::step(in.x, in.old, now);
   } else {
-    with(in.h);
+    const auto with = [&](const T(&h)[Traits::kGates]) {
+      if constexpr (Traits::kParameters > 0) {
+        Cell::step(in.x, h, in.p, in.old, now);
+      } else {
+        Cell::step(in.x, h, in.old, now);
+      }
+    };
+    if constexpr (Traits::kAddsGates) {
+      T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
+      LLTM_JIT_UNROLL
+      for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(-0.0);
+      with(zeros);
+    } else {
+      with(in.h);
+    }
   }
 }
 
@@ -307,7 +334,11 @@ class CellDerivative<Cell, T, true> {
   LLTM_JIT_HOST_DEVICE void backward(const T (&h)[Traits::kGates],
                                      const T (&grad_now)[Traits::kStates], Step& grads,
                                      T (&grad_h)[Traits::kGates]) const {
-    if constexpr (Traits::kParameters > 0) {
+    if constexpr (!Traits::kProduct && Traits::kParameters > 0) {
+      Cell::step_backward(in_.x, in_.p, in_.old, grad_now, grads.x, grads.p, grads.old);
+    } else if constexpr (!Traits::kProduct) {
+      Cell::step_backward(in_.x, in_.old, grad_now, grads.x, grads.old);
+    } else if constexpr (Traits::kParameters > 0) {
       Cell::step_backward(in_.x, h, in_.p, in_.old, grad_now, grads.x, grad_h, grads.p, grads.old);
     } else {
       Cell::step_backward(in_.x, h, in_.old, grad_now, grads.x, grad_h, grads.old);

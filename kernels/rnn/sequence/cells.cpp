@@ -4,6 +4,7 @@
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/plan/plan.h"
 #include "rnn/sequence/side_by_side/part.h"
+#include "rnn/sequence/walk/kernels.h"
 
 namespace lltm_jit {
 
@@ -74,9 +75,15 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
   sizes.directions = static_cast<int>(directions);
   sizes.heads = static_cast<int>(heads);
   sizes.padded = padded;
+  std::vector<VariantRequest> requests;
+  if (known.product) {
+    requests = sequence_requests(sizes, training, controls, described(gpu), known.cuda);
+  } else {
+    const int units = hidden_size % kWalkUnits == 0 ? kWalkUnits : 1;
+    requests.push_back(walk_request(sizes, /*forward=*/true, units, controls, known.cuda));
+  }
   std::vector<PlannedVariant> found;
-  for (auto& [kernel, function, constants, label, beside] :
-       sequence_requests(sizes, training, controls, described(gpu), known.cuda)) {
+  for (auto& [kernel, function, constants, label, beside] : requests) {
     found.emplace_back(
         kernel, function,
         std::vector<std::tuple<std::string, std::string>>(constants.begin(), constants.end()),

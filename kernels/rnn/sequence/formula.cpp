@@ -63,11 +63,14 @@ class Sequence {
     }
     step.old = state_;
     step.old_h = state_[0].to(dtype_);
-    Tensor hidden = step.old_h.mm(in_.weight_hh.t());
-    if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
     const Tensor gates = in_.gates.select(0, t);
     step.p = parameters_;
-    if (sums_) {  // the hidden part counts for derivatives alone, and adds no inf - inf
+    Tensor hidden;
+    if (cell_.product) hidden = step.old_h.mm(in_.weight_hh.t());
+    if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
+    if (!cell_.product) {
+      step.x = parts(masked(running(gates), step.holds));
+    } else if (sums_) {  // the hidden part counts for derivatives alone, and adds no inf - inf
       const Tensor zeros = (hidden - hidden.detach()).nan_to_num();
       step.x = parts(masked(running(gates), step.holds) + running(zeros));
     } else if (cell_.adds_gates) {
@@ -130,7 +133,9 @@ SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
   }
   const Tensor c_n = cells_of(sequence.state(), sequence.state()[0]);
   return {stacked(output), sequence.state()[0].to(dtype),
-          c_n.to(in.c_0 ? in.c_0->scalar_type() : dtype), stacked(gates), stacked(cells)};
+          c_n.to(in.c_0 ? in.c_0->scalar_type() : dtype),
+          cell.product ? stacked(gates) : in.gates.new_empty_symint(saved_gates_sizes(in, cell)),
+          stacked(cells)};
 }
 
 // Of padded gates.
@@ -173,7 +178,7 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
       const Tensor part = masked(p[k], step.holds).sum(0);
       grad_parameters[k] = grad_parameters[k].defined() ? grad_parameters[k] + part : part;
     }
-    old[0] = old[0] + grad_hidden[t].mm(in.weight_hh).to(running);
+    if (cell.product) old[0] = old[0] + grad_hidden[t].mm(in.weight_hh).to(running);
     for (int s = 1; back.grad_saved_cells && s < cell.states; ++s) {
       old[s] = old[s] + back.grad_saved_cells->select(0, t).select(0, s - 1).to(running);
     }
@@ -188,7 +193,9 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
   SequenceGradients grads;
   const Tensor hidden = stacked(grad_hidden);
   if (mask[0]) std::get<0>(grads) = stacked(grad_gates);
-  if (mask[1]) {
+  if (mask[1] && !cell.product) {
+    std::get<1>(grads) = in.weight_hh.new_zeros_symint(in.weight_hh.sym_sizes());
+  } else if (mask[1]) {
     std::get<1>(grads) = hidden.flatten(0, 1).t().mm(stacked(old_h).flatten(0, 1));
   }
   if (mask[2]) std::get<2>(grads) = hidden.flatten(0, 1).sum(0);

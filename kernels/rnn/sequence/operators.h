@@ -100,6 +100,8 @@ int64_t layers_part(std::string_view cell, std::string_view dtype, int64_t steps
 // The checks of arguments that the functions below begin with. They return the cell.
 const RecurrentCell& check_sequence(const SequenceInputs& in);
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in);
+// Those of a cell without a product are the gates, which are not saved again.
+std::vector<c10::SymInt> saved_gates_sizes(const SequenceInputs& in, const RecurrentCell& cell);
 // For operators that return the states of all steps, or take their gradients.
 void check_all_steps(const SequenceInputs& in);
 

@@ -27,7 +27,7 @@ struct CellFormula {
 struct RecurrentCell {
   std::string name;
   int gates, states, parameters;
-  bool adds_gates;
+  bool adds_gates, product, linear;
   CpuCell cpu;
   CellFormula formula;
   CudaCell cuda;
@@ -96,6 +96,8 @@ RecurrentCell recurrent_cell(std::string name, CudaCell cuda) {
           Traits::kStates,
           Traits::kParameters,
           Traits::kAddsGates,
+          Traits::kProduct,
+          Traits::kLinear,
           cpu_cell<Cell>(),
           {FormulaOf<Cell>::step, FormulaOf<Cell>::step_backward},
           std::move(cuda)};

@@ -77,7 +77,8 @@ def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     Variants of all cells share a name, and with it a build file: all but the first compile without
     the second that torch needs to write one.
     """
-    for kind in ("steps", "forward", "backward", "many_rows_forward", "many_rows_backward"):
+    kinds = ("steps", "walk", "forward", "backward", "many_rows_forward", "many_rows_backward")
+    for kind in kinds:
         jit.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths, name == _OURS)
 
 
@@ -89,7 +90,7 @@ def _variant(kind: str, include_paths: tuple[Path, ...], ours: bool) -> Variant:
         _KERNELS / "rnn" / "sequence" / "variants" / f"{kind}.cu",
         (_KERNELS, *include_paths),
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
-        optional=kind != "steps",  # which runs in place of the others
+        optional=kind not in ("steps", "walk"),  # steps run in place of the others
         device_code=True,
         nvrtc=ours,  # a header of the user's may include what NVRTC does not have
     )
@@ -212,8 +213,9 @@ def recurrent_sequence(
             of its C++ type or of its class. Of several with that name, the last one is meant.
         gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
             steps, including its bias. All tensors have its device, and its dtype unless noted.
-        weight_hh: (GH, H), or (R, Gd, d) for R recurrences.
-        bias_hh: (GH,) or ``None``.
+        weight_hh: (GH, H), or (R, Gd, d) for R recurrences. Of a cell of your own without a product
+            (0, H), or (R, 0, d).
+        bias_hh: (GH,) or ``None``; ``None`` without a product.
         parameters: (P, H), if the cell has any.
         h_0: (B, H), the output before the first step; zeros by default.
         c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates.

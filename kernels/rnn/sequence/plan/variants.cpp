@@ -75,6 +75,15 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   return request;
 }
 
+VariantRequest walk_request(const SequenceSizes& sizes, bool forward, int units, bool controls,
+                            const CudaCell& cell) {
+  auto request = request_of("_walk", forward ? "walk_forward" : "walk_backward", sizes, cell);
+  request.constants.emplace_back("UNITS", number(units));
+  request.constants.emplace_back("CONTROLS", number(controls));
+  request.label += units > 1 ? ", without a product" : ", without a product, unaligned";
+  return request;
+}
+
 bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu) {
   return sequence_plan(sizes, SequencePass::Forward, gpu).one_launch &&
          (!training || sequence_plan(sizes, SequencePass::Backward, gpu).one_launch);

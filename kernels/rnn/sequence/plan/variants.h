@@ -27,6 +27,10 @@ struct SequenceUse {
 VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
                                 const SequencePlan& plan, const CudaCell& cell);
 
+// A pass of a cell without a product, of lanes of so many units.
+VariantRequest walk_request(const SequenceSizes& sizes, bool forward, int units, bool controls,
+                            const CudaCell& cell);
+
 // Whether all recurrences run in one launch, forward and, if gradients are wanted, backward.
 bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu);
 

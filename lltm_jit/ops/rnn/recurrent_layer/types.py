@@ -24,6 +24,7 @@ class Cell:
     states: int  # the first is the output
     parameters: int  # learnt per hidden unit, besides matrices and biases
     adds_gates: bool  # whether it uses only the sum of a gate's input part and hidden part
+    product: bool = True  # whether it has recurrent weights
 
 
 StateT = TypeVar("StateT")
