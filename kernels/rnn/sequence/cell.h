@@ -1,9 +1,9 @@
 // A recurrent cell is the maths of one hidden unit in one step. Every kernel for whole sequences is made from it.
 //
-// What a cell cannot be: step() sees the numbers of one unit, so there are no sums over units, such as those
-// of a layer norm, and h[i] is the product already, so that nothing changes the old output before it. step()
-// must be a pure function, without random numbers, statics and globals, because a backward pass computes it
-// again: a mask of zoneout or dropout comes as one more gate of x. OwnCell.check() finds steps that are not
+// What a cell cannot be: step() sees the numbers of one unit, so there are no sums over units, but for those of
+// a layer norm (below), and h[i] is the product already, so that nothing changes the old output before it.
+// step() must be a pure function, without random numbers, statics and globals, because a backward pass computes
+// it again: a mask of zoneout or dropout comes as one more gate of x. OwnCell.check() finds steps that are not
 // pure.
 //
 //   struct PeepholeCell {
@@ -25,6 +25,17 @@
 // number:
 //   static constexpr bool kLinear = true;
 // The factors must not grow without bounds: their products over many steps are computed, too.
+//
+// A cell may have numbers normalised: from each the mean over all units of its row is subtracted, and the rest is
+// divided by the root of the variance plus kEpsilon, 1e-5 unless the cell has that constant.
+//   static constexpr bool kNormalisesGates = true;
+// Then h[i] are normalised, all gates of a row together; or, if the cell adds its gates, the sums x[i] + h[i]. There is
+// no bias of the hidden part, and weights and biases of the norm are among the parameters.
+//   static constexpr int kNormalisedState = 1;
+// Then that state is normalised as step() leaves it. The states after the step are those that a further function, which
+// is given that number, makes of what step() has left in `now`:
+//   template <typename T>
+//   LLTM_JIT_HOST_DEVICE static void finish(const T (&p)[kParameters], const T& normalised, T (&now)[kStates]);
 // T is a float, a double, a vector of them, a dual number or a tensor: write constants as T(1), and sums as
 // a = a + b. The functions are exp, log, log1p, sqrt, sin, cos, tanh, abs, min, max, sigmoid, softplus, elu, relu
 // and, instead of comparisons, where_greater(x, y, a, b), which is x > y ? a : b.
@@ -40,73 +51,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/math/activations.h"
 #include "core/math/dual.h"
+#include "rnn/sequence/numbers/functions.h"
 
 namespace lltm_jit {
-
-// -------------------------------------------------------------------- the functions of a cell --
-
-template <typename T>
-LLTM_JIT_HOST_DEVICE T exp(const T& x) {
-  return Math<T>::exp(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T log(const T& x) {
-  return Math<T>::log(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T log1p(const T& x) {
-  return Math<T>::log1p(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T sqrt(const T& x) {
-  return Math<T>::sqrt(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T sin(const T& x) {
-  return Math<T>::sin(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T cos(const T& x) {
-  return Math<T>::cos(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T tanh(const T& x) {
-  return Math<T>::tanh(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T abs(const T& x) {
-  return Math<T>::abs(x);
-}
-// As torch's: NaN of NaN, and the derivative at 0 is 0.
-template <typename T>
-LLTM_JIT_HOST_DEVICE T relu(const T& x) {
-  return Math<T>::where_positive(x, x, Math<T>::where_positive(T(0) - x, T(0), x - x));
-}
-// x > y ? a : b.
-template <typename T>
-LLTM_JIT_HOST_DEVICE T where_greater(const T& x, const T& y, const T& a, const T& b) {
-  return Math<T>::where_greater(x, y, a, b);
-}
-
-#if defined(__CUDACC__)
-using ::max;  // of integers, which the names below would hide
-using ::min;
-#endif
-// As torch.maximum and minimum: NaN if either is, and each has half of the derivative where they are equal.
-template <typename T>
-LLTM_JIT_HOST_DEVICE T max(const T& x, const T& y) {
-  static_assert(!std::is_integral_v<T>);
-  const T otherwise = T(0.5) * x + T(0.5) * y;
-  return where_greater(x, y, x, where_greater(y, x, y, otherwise));
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T min(const T& x, const T& y) {
-  static_assert(!std::is_integral_v<T>);
-  const T otherwise = T(0.5) * x + T(0.5) * y;
-  return where_greater(x, y, y, where_greater(y, x, x, otherwise));
-}
 
 // ------------------------------------------------------------------------- a cell's properties --
 
@@ -154,6 +102,26 @@ template <typename Cell>
 struct CellIsLinear<Cell, std::void_t<decltype(Cell::kLinear)>>
     : std::bool_constant<Cell::kLinear> {};
 
+// What a cell has normalised: its gates, and a state, or -1.
+template <typename Cell, typename = void>
+struct CellNormalisesGates : std::false_type {};
+template <typename Cell>
+struct CellNormalisesGates<Cell, std::void_t<decltype(Cell::kNormalisesGates)>>
+    : std::bool_constant<Cell::kNormalisesGates> {};
+template <typename Cell, typename = void>
+struct CellNormalisedState : std::integral_constant<int, -1> {};
+template <typename Cell>
+struct CellNormalisedState<Cell, std::void_t<decltype(Cell::kNormalisedState)>>
+    : std::integral_constant<int, Cell::kNormalisedState> {};
+template <typename Cell, typename = void>
+struct CellEpsilon {
+  static constexpr double kValue = 1e-5;
+};
+template <typename Cell>
+struct CellEpsilon<Cell, std::void_t<decltype(Cell::kEpsilon)>> {
+  static constexpr double kValue = Cell::kEpsilon;
+};
+
 // The sizes of a cell's arrays, none of which may be empty.
 template <typename Cell>
 struct CellTraits {
@@ -163,7 +131,13 @@ struct CellTraits {
   static constexpr bool kAddsGates = CellAddsGates<Cell>::value || !kProduct;
   static_assert(kGates >= 1 && kStates >= 1 && kParameters >= 0,
                 "a cell has at least one gate and one state");
+  static constexpr bool kNormalisesGates = CellNormalisesGates<Cell>::value;
+  static constexpr int kNormalisedState = CellNormalisedState<Cell>::value;
+  static constexpr bool kNormalises = kNormalisesGates || kNormalisedState >= 0;
+  static constexpr double kEpsilon = CellEpsilon<Cell>::kValue;
   static_assert(!(kProduct && kLinear), "a cell with kLinear has no product");
+  static_assert(kProduct || !kNormalises, "a cell without a product has nothing normalised");
+  static_assert(kNormalisedState < kStates, "a cell has the state that is normalised");
   static constexpr int kHiddenRoom = kAddsGates ? 1 : kGates;                // for h, and
   static constexpr int kParametersRoom = kParameters > 0 ? kParameters : 1;  // for p, if any
 };

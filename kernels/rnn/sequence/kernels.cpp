@@ -107,7 +107,7 @@ struct DenseInputs {
 
 // Whether the gates are padded if this device's kernels need it, and only if they take it.
 bool as_kernels_have_it(const SequenceInputs& in, const RecurrentCell& cell) {
-  if (in.gates.is_meta() || !cell.product) return true;
+  if (in.gates.is_meta() || !cell.ordinary()) return true;
   const bool may = kernels_pad(in.gates);
   const bool whole = in.weight_hh.size(-1) % kWholeAccess == 0;
   return is_padded(in, cell) ? may : !may || whole || in.gates.size(0) == 1;
@@ -120,7 +120,7 @@ int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
 // Whether there are several recurrences that the kernels here cannot take at once, whatever the plan.
 bool run_in_turn(const SequenceInputs& in, const RecurrentCell& cell, bool backward = false) {
   if (!has_recurrences(in) || in.gates.is_meta()) return false;
-  if (!cell.product) return true;
+  if (!cell.ordinary()) return true;
   if (is_padded(in, cell)) {
     const bool plain = !in.control && recurrences_of(in).heads == 1;
     return !kernels_pad(in.gates) || (backward && !plain);
@@ -176,6 +176,7 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     const ResizedGates resized(in, cell, other_size(in, cell));
     return resized.resize_back(forward(resized.in_place_of(in), saves));
   }
+  if (cell.normalises() && in.gates.is_cpu()) return sequence_forward_formula(in);
   SequenceAndSaved results = allocate(in, cell, saves, call);
   auto& [output, h_n, c_n, saved_gates, saved_cells] = results;
   if (!in.gates.is_meta() && output.numel() > 0) {
@@ -271,6 +272,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
                nothing);
     return nothing;
   }
+  if (cell.normalises() && gates.is_cpu()) return sequence_backward_formula(in);
   const auto dtype = state_dtype(gates.scalar_type());
   thread_local at::Storage last_gates, last_hidden;
   Tensor grad_gates = empty_gradients(gates, last_gates);
@@ -320,7 +322,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     const auto launch = [&] { return sequence_backward_cuda(args, cell.cuda, gates); };
     if (!launch_beside(launch)) return one_by_one();
     // Autograd copies padded gradients to their own sizes, and the layer below waits for that.
-    sequence_left_room() = put_off && !padded && sequence_leaves_room(args);
+    sequence_left_room() = put_off && cell.ordinary() && !padded && sequence_leaves_room(args);
   }
 #endif
   if (gates.is_cpu()) (cell.product ? sequence_backward_cpu : walk_backward_cpu)(args, cell.cpu);

@@ -107,8 +107,9 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
                 cell.product ? "[gates*hidden_size, hidden_size]"
                              : "[0, hidden_size], as the cell has no product");
   }
-  TORCH_CHECK(cell.product || !in.bias_hh, kFunction, "(): expected bias_hh to be None, as ",
-              cell.name, " has no product");
+  TORCH_CHECK((cell.product && !cell.normalises_gates) || !in.bias_hh, kFunction,
+              "(): expected bias_hh to be None, as ", cell.name,
+              cell.product ? " normalises its gates" : " has no product");
   TORCH_CHECK(bool(in.parameters) == (cell.parameters > 0), kFunction, "(): expected ",
               cell.parameters > 0 ? "parameters" : "no parameters", " for ", cell.name);
   TORCH_CHECK(!in.c_0 || cell.states > 1, kFunction, "(): expected c_0 to be None, as ", cell.name,

@@ -71,8 +71,9 @@ extern Operator<OfSequenceBackward> recurrent_sequence_backward;
 
 // Lets find_cell() know this family's own; in cells.cpp, as
 void add_own_cells();
-// what a layer must know of each: name, gates, states, parameters, whether it adds its gates.
-using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool>;
+// what a layer must know of each: name, gates, states, parameters, and whether it adds its gates, has a product,
+// normalises its gates, and normalises anything.
+using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
 std::vector<CellFacts> own_cells();
 
 // The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them:

@@ -64,8 +64,8 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
 
         Raises:
             BuildError: if it does not compile; the cell stays as it was.
-            LltmJitError: if the number of gates, states or parameters changed, or ``kAddsGates``
-                or ``kProduct``.
+            LltmJitError: if the number of gates, states or parameters changed, or ``kAddsGates``,
+                ``kProduct`` or what is normalised.
         """
         cls._source.load()
 
@@ -108,9 +108,10 @@ def recurrent_cell(
 
     A step must be a pure function of its arguments, because the backward pass computes it again:
     dropout and zoneout take a mask as one more gate, through ``recurrent_sequence``. It sees
-    one hidden unit, so a cell with a sum over units, such as a layer norm, cannot be written, nor
-    one that changes ``h`` before it is multiplied. The layer's ``check()`` finds steps that are not
-    pure.
+    one hidden unit, so a cell with a sum over units cannot be written, nor one that changes ``h``
+    before it is multiplied. Layer norms are an exception: a cell has its gates, and one of its
+    states, normalised by ``kNormalisesGates`` and ``kNormalisedState``. The layer's ``check()``
+    finds steps that are not pure.
 
     Args:
         header: the file that defines the cell.
@@ -215,9 +216,9 @@ class _Source:
             self._name = self._place if number == 1 else f"{self._place}.{number}"
         if build.info.key != self._key:
             library = ctypes.CDLL(str(build.info.library))
-            sizes = (c_int * 8)()
+            sizes = (c_int * 10)()
             library.recurrent_cell_sizes(sizes)
-            if self._sizes and list(sizes)[:5] != self._sizes[:5]:
+            if self._sizes and list(sizes)[:7] != self._sizes[:7]:
                 raise LltmJitError(
                     f"{self._cell} has {_counts(sizes)} now, but layers were made with "
                     f"{_counts(self._sizes)}; call recurrent_cell() again"
@@ -232,8 +233,8 @@ class _Source:
             )
             self._library, self._sizes, self._key = library, list(sizes), build.info.key
             self.tell(native.rnn)
-        gates, states, parameters, adds_gates, product, *_ = self._sizes
-        return Cell(self._name, gates, states, parameters, bool(adds_gates), bool(product))
+        gates, states, parameters, *flags = self._sizes[:7]
+        return Cell(self._name, gates, states, parameters, *map(bool, flags))
 
     def tell(self, module: ModuleType) -> None:
         """Register the cell with a build of the family."""
@@ -241,7 +242,8 @@ class _Source:
 
     def check(self) -> None:
         """See :meth:`OwnCell.check`."""
-        gates, states, parameters, adds_gates, product, own_backward, linear, room = self._sizes
+        gates, states, parameters, adds_gates, product, *_ = self._sizes
+        own_backward, linear, room = self._sizes[7:]
         # Of the numbers that a step reads; C++ has one more in place of those that there are not.
         names = [f"x[{i}]" for i in range(gates)]
         names += [""] if adds_gates else [f"h[{i}]" for i in range(gates)]
@@ -291,8 +293,10 @@ class _Source:
 
 
 def _counts(sizes: Iterable[int]) -> str:
-    gates, states, parameters, adds, product, *_ = sizes
+    gates, states, parameters, adds, product, *normalises = list(sizes)[:7]
     added = "without a product" if not product else "added" if adds else "not added"
+    if any(normalises):
+        added += ", normalised" if normalises[0] else ", normalised state"
     kinds = f"{many(gates, 'gate')} ({added}), {many(states, 'state')}"
     return f"{kinds} and {many(parameters, 'parameter')}"
 

@@ -77,8 +77,8 @@ def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     Variants of all cells share a name, and with it a build file: all but the first compile without
     the second that torch needs to write one.
     """
-    kinds = ("steps", "walk", "forward", "backward", "many_rows_forward", "many_rows_backward")
-    for kind in kinds:
+    whole = ("walk", "forward", "backward", "many_rows_forward", "many_rows_backward")
+    for kind in ("steps", "normalised_steps", *whole):
         jit.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths, name == _OURS)
 
 
@@ -90,7 +90,8 @@ def _variant(kind: str, include_paths: tuple[Path, ...], ours: bool) -> Variant:
         _KERNELS / "rnn" / "sequence" / "variants" / f"{kind}.cu",
         (_KERNELS, *include_paths),
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
-        optional=kind not in ("steps", "walk"),  # steps run in place of the others
+        # Steps run in place of the others.
+        optional=kind not in ("steps", "normalised_steps", "walk"),
         device_code=True,
         nvrtc=ours,  # a header of the user's may include what NVRTC does not have
     )

@@ -4,6 +4,7 @@
 #include "core/launch/block.cuh"
 #include "core/launch/fast_divide.cuh"
 #include "rnn/sequence/by_steps/kernels.h"
+#include "rnn/sequence/by_steps/row_step.cuh"
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/numbers/gate_float.cuh"
 
@@ -14,6 +15,7 @@ template <typename scalar_t, int kUnits>
 struct StepPlace {
   using state_t = opmath_t<scalar_t>;
   int64_t row, unit, hidden, rows, gate_size;
+  bool inside = true;  // else nothing is written
 
   __device__ __forceinline__ int64_t in_state() const { return row * hidden + unit; }
   __device__ __forceinline__ int64_t in_states(int k) const {
@@ -52,6 +54,7 @@ struct StepPlace {
   // Writes function(e).
   template <typename element_t, typename Function>
   __device__ __forceinline__ void write(element_t* target, const Function& function) const {
+    if (!inside) return;
     opmath_t<element_t> values[kUnits];
 #pragma unroll
     for (int e = 0; e < kUnits; ++e) values[e] = function(e);
@@ -67,7 +70,7 @@ struct StepPlace {
   __device__ __forceinline__ void write_gradient(const MutableSequenceArray& array, int64_t step,
                                                  int gate, const Function& function) const {
     write(array, step, gate, function);
-    if (unit + kUnits < hidden) return;
+    if (!inside || unit + kUnits < hidden) return;
     auto* behind = static_cast<scalar_t*>(array.data) + in_array(array, step, gate) - unit;
 #pragma unroll 1
     for (int64_t i = hidden; i < gate_size; ++i) behind[i] = from_opmath<scalar_t>(state_t(0));
@@ -93,6 +96,17 @@ __device__ __forceinline__ void for_each_place(const SequenceSizes& sizes, const
   }
 }
 
+// Note [A block for each row]: the same for a thread's units. A thread without any takes part in sums, and reads what
+// the first one does.
+template <typename scalar_t, int kUnits, typename Function>
+__device__ __forceinline__ void for_row_place(const SequenceSizes& sizes,
+                                              const Function& function) {
+  const int64_t unit = int64_t(threadIdx.x) * kUnits;
+  const bool inside = unit < sizes.hidden_size;
+  function(StepPlace<scalar_t, kUnits>{blockIdx.x, inside ? unit : 0, sizes.hidden_size,
+                                       sizes.batch_size, sizes.gate_size(), inside});
+}
+
 __device__ __forceinline__ uint8_t control_of(const uint8_t* control, int64_t step_stride,
                                               int64_t step, int64_t row) {
   return control ? control[step * step_stride + row] : uint8_t(0);
@@ -109,6 +123,17 @@ struct StepMath {
   using Place = StepPlace<scalar_t, kUnits>;
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
 
+  template <typename Function>
+  static __device__ __forceinline__ void for_places(const SequenceSizes& sizes,
+                                                    const Divisor& packs,
+                                                    const Function& function) {
+    if constexpr (Traits::kNormalises) {
+      for_row_place<scalar_t, kUnits>(sizes, function);
+    } else {
+      for_each_place<scalar_t, kUnits>(sizes, packs, function);
+    }
+  }
+
   static __device__ __forceinline__ void read_parameters(const void* parameters, const Place& place,
                                                          Step (&in)[kUnits]) {
 #pragma unroll
@@ -121,7 +146,7 @@ struct StepMath {
   static __device__ __forceinline__ void run(const ForwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
     if (args.is_first()) wait_without_starting_successor();  // for the gates
-    for_each_place<scalar_t, kUnits>(of, packs, [&](const Place& place) {
+    for_places(of, packs, [&](const Place& place) {
       const uint8_t control = control_of(of.control, of.control_step_stride, args.step, place.row);
       const bool holds = control & kHolds, resets = !holds && control & kResets;
       Step in[kUnits];
@@ -190,8 +215,12 @@ struct StepMath {
                         [&](int e) { return CellAddsGates<Cell>::value ? x[g][e] + h[e] : h[e]; });
           }
         }
+        if constexpr (Traits::kNormalises) {
+          RowStep<Cell, T, kUnits>(place.hidden).run(in, now);
+        } else {
 #pragma unroll
-        for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+          for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+        }
         place.write(of.output, args.step, 0, [&](int e) { return state_t(now[e][0]); });
 #pragma unroll
         for (int k = 0; k < kStates - 1; ++k) {
@@ -256,7 +285,7 @@ struct StepMath {
     const auto& of = args.sequence;
     const int64_t step = args.step;
     if (args.is_last()) wait_without_starting_successor();  // for all that earlier passes write
-    for_each_place<scalar_t, kUnits>(of, packs, [&](const Place& place) {
+    for_places(of, packs, [&](const Place& place) {
       const auto control_at = [&](int64_t of_step) {
         return control_of(of.control, of.control_step_stride, of_step, place.row);
       };
@@ -307,12 +336,17 @@ struct StepMath {
             [&](int e, state_t value) { grad_now[e][k + 1] = T(value); });
       }
       Step grads[kUnits] = {};
+      if (holds) {
 #pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
-        if (holds) {
+        for (int e = 0; e < kUnits; ++e) {
 #pragma unroll
           for (int k = 0; k < kStates; ++k) grads[e].old[k] = grad_now[e][k];
-        } else {
+        }
+      } else if constexpr (Traits::kNormalises) {
+        RowStep<Cell, T, kUnits>(place.hidden).derive(in, grad_now, grads);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kUnits; ++e) {
           grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
         }
       }

@@ -70,12 +70,36 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
 
 // ------------------------------------------------------------------------------- step by step --
 
+// The kernel of the steps, and its launches.
 template <typename Args>
-const void* step_variant(const Args& args, const CudaCell& cell) {
-  static VariantTable<const void, std::string, std::string, ElementType> table;
-  return table.get({cell.kernel, cell.type, args.type},
-                   [&] { return request_of(args, SequencePlan{}, cell); });
-}
+class StepKernel {
+ public:
+  StepKernel(const Args& args, const CudaCell& cell) {
+    static VariantTable<const void, std::string, std::string, ElementType, int, int> table;
+    if (cell.normalises) {  // Note [A block for each row]
+      units_ = step_units(args);
+      row_threads_ = normalised_threads(args.hidden_size, units_);
+      TORCH_CHECK(row_threads_ > 0, "recurrent_sequence(): expected at most ", kMostRowThreads,
+                  " hidden units, or ", kStepUnits * kMostRowThreads, " if they are a multiple of ",
+                  kStepUnits, ", of a cell that normalises, but got ", args.hidden_size);
+    }
+    kernel_ = table.get({cell.kernel, cell.type, args.type, units_, row_threads_}, [&] {
+      constexpr bool kForward = std::is_same_v<Args, SequenceForwardArgs>;
+      return cell.normalises ? normalised_request(args, kForward, units_, cell)
+                             : request_of(args, SequencePlan{}, cell);
+    });
+  }
+
+  template <typename StepArgs>
+  void launch(StepArgs args, cudaStream_t stream) const {
+    args.units = units_, args.row_threads = row_threads_;
+    C10_CUDA_CHECK(launch_step(kernel_, args, stream));
+  }
+
+ private:
+  int units_ = 1, row_threads_ = 0;
+  const void* kernel_;
+};
 
 // Makes tensors from raw pointers, for torch's products.
 struct Tensors {
@@ -108,13 +132,13 @@ struct Tensors {
 
 void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
-  const void* kernel = step_variant(args, cell);
+  const StepKernel kernel(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size;
   ForwardStepArgs step{args, 0};
   if (sizes.steps == 1 && !args.old_h) {
-    C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    kernel.launch(step, stream);
     return;
   }
   const Tensor h = tensors.empty(rows, sizes.gate_size(), args.type);
@@ -135,14 +159,14 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
       multiply(factor, products, stream);
       step.products = products.const_data_ptr();
     }
-    C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    kernel.launch(step, stream);
     factor = h;
   }
 }
 
 void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
                     cudaStream_t stream) {
-  const void* kernel = step_variant(args, cell);
+  const StepKernel kernel(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size, size = sizes.gate_size(),
@@ -169,7 +193,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   const auto& given = args.grad_saved_cells;
   const auto* given_data = static_cast<const char*>(given.data);
   for (; step.step >= 0; --step.step) {
-    C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    kernel.launch(step, stream);
     if (given_data) {
       const int64_t place = step.step * given.step_stride * grad_state.element_size();
       Tensor(grad_cells).add_(tensors.cells(given_data + place));
@@ -186,7 +210,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
     }
     step.products = products.const_data_ptr();
   }
-  C10_CUDA_CHECK(launch_step(kernel, step, stream));
+  kernel.launch(step, stream);
 }
 
 // ------------------------------------------------------------------------------- in one launch --
@@ -249,7 +273,7 @@ template <typename Args, typename BySteps>
 bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const CudaCell& cell,
          const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (in_one_launch(args, pass, cell, like, stream)) return true;
+  if (!cell.normalises && in_one_launch(args, pass, cell, like, stream)) return true;
   if (args.recurrences() > 1) return false;
   by_steps(args, cell, like, stream);
   return true;

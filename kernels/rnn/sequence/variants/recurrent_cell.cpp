@@ -166,13 +166,21 @@ void compare(const double* numbers, const double* grad_now, double* dual, double
 
 }  // namespace
 
-// gates, states, parameters, adds_gates, product, a backward step of its own, linear, numbers in a CellStep
-extern "C" void recurrent_cell_sizes(int (&sizes)[8]) {
+// gates, states, parameters, adds_gates, product, normalises its gates, normalises anything, a backward step of its own,
+// linear, numbers in a CellStep
+extern "C" void recurrent_cell_sizes(int (&sizes)[10]) {
   using Traits = CellTraits<CELL>;
-  const int found[] = {Traits::kGates,     Traits::kStates,  Traits::kParameters,
-                       Traits::kAddsGates, Traits::kProduct, HasOwnBackward<CELL>::value,
-                       Traits::kLinear,    kNumbers<CELL>};
-  std::copy_n(found, 8, sizes);
+  const int found[] = {Traits::kGates,
+                       Traits::kStates,
+                       Traits::kParameters,
+                       Traits::kAddsGates,
+                       Traits::kProduct,
+                       Traits::kNormalisesGates,
+                       Traits::kNormalises,
+                       HasOwnBackward<CELL>::value,
+                       Traits::kLinear,
+                       kNumbers<CELL>};
+  std::copy_n(found, 10, sizes);
 }
 
 extern "C" int64_t recurrent_cell_faults() { return faults<CELL>(); }

@@ -15,10 +15,11 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   using typename Lane::Units;
   static constexpr int kStates = Cell::kStates, kGates = Cell::kGates;
   using Map = WalkMap<Cell, T>;
+  static constexpr bool kResets = kControls;
 
   struct Loaded {
     Units gates[kGates], old_h, grad_output;
-    Pack<state_t, kUnits> cells[kStates];  // but for the first one
+    Words<state_t, kUnits> cells[kStates];  // but for the first one
     uint8_t control;
     bool first;  // of the row's steps
   };
@@ -39,21 +40,32 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     }
   }
 
-  // Loads without conditions, or each would wait for the one before.
-  __device__ __forceinline__ void load(int64_t index, Loaded& loaded) const {
-    const int64_t step = args_.steps - 1 - index, before = step > 0 ? step - 1 : 0;
+  // Steps from `index` on, of which so many are valid. whole: whether all are, and another one follows.
+  template <bool kWhole, int kSteps>
+  __device__ __forceinline__ void load(int64_t index, int64_t valid,
+                                       Loaded (&loaded)[kSteps]) const {
+    const int64_t last = args_.steps - 1 - index;
+    const auto *gates = this->at(args_.saved_gates, last), *output = this->at(args_.output, last),
+               *grad_output = this->at(grad_output_, last);
+    const auto* cells = this->cells_at(args_.saved_cells, last);
 #pragma unroll
-    for (int g = 0; g < kGates; ++g) loaded.gates[g] = Lane::load(args_.saved_gates, step, g);
-    loaded.old_h = Lane::load(args_.output, before);
-    loaded.grad_output = Lane::load(grad_output_, step);
+    for (int i = 0; i < kSteps; ++i) {
+      const int64_t step = kWhole || i < valid ? last - i : last;
+      const int64_t before = kWhole || step > 0 ? step - 1 : 0;
+      this->load_gates(gates, loaded[i].gates);
+      loaded[i].grad_output = load_words<kUnits>(grad_output);
 #pragma unroll
-    for (int k = 1; k < kStates; ++k) {
-      loaded.cells[k] =
-          load_raw<kUnits>(static_cast<const state_t*>(args_.saved_cells.data) +
-                           step * args_.saved_cells.step_stride + this->in_state(k - 1));
+      for (int k = 1; k < kStates; ++k) {
+        loaded[i].cells[k] = load_words<kUnits>(cells + (k - 1) * this->rows * this->hidden);
+      }
+      if (kWhole || (i < valid && step > 0)) output -= args_.output.step_stride;
+      loaded[i].old_h = load_words<kUnits>(output);
+      loaded[i].control = this->control_of(step);
+      loaded[i].first = (!kWhole && step == 0) || (kControls && this->control_of(before) == kHolds);
+      if (!kWhole && i + 1 >= valid) continue;
+      gates -= args_.saved_gates.step_stride, grad_output -= grad_output_.step_stride;
+      cells -= args_.saved_cells.step_stride;
     }
-    loaded.control = this->control_of(step);
-    loaded.first = step == 0 || (kControls && this->control_of(before) == kHolds);
   }
 
   __device__ __forceinline__ void begin(T (&states)[kStates][kUnits]) const {
@@ -70,7 +82,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     if (kControls && loaded.control == kHolds) return;
     const CellMap<Cell, T> found(this->step_of(loaded.gates, e));
     Map step;
-    step.cuts = kControls && loaded.control == kResets;
+    step.cuts = kControls && loaded.control == SequenceControl::kResets;
     const T grad = grad_output_of(loaded, e);
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
@@ -82,44 +94,16 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     map.append(step);
   }
 
-  __device__ __forceinline__ void run(int64_t index, const Loaded& loaded, bool inside,
+  // Runs the valid steps among those that were loaded.
+  template <bool kWhole, int kSteps>
+  __device__ __forceinline__ void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
                                       T (&states)[kStates][kUnits]) {
-    const int64_t step = args_.steps - 1 - index;
-    T grad_gates[kGates][kUnits];
-    const bool holds = kControls && loaded.control == kHolds;
-    const bool resets = kControls && loaded.control == kResets;
+    auto* target = this->at(args_.grad_gates, args_.steps - 1 - index);
 #pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
-      auto in = this->step_of(loaded.gates, e);
-      const T before = loaded.first ? first_h_[e] : Lane::number(loaded.old_h, e);
-      in.old[0] = resets ? T(0) : before;
-      T grad_now[kStates];
-      grad_now[0] = states[0][e] + grad_output_of(loaded, e);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
-        in.old[k] = T(loaded.cells[k].values[e]);
-        grad_now[k] = states[k][e];
-      }
-      const auto grads = CellDerivative<Cell, T>(in)(grad_now);
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) grad_gates[g][e] = holds ? T(0) : grads.x[g];
-#pragma unroll
-      for (int p = 0; p < Traits::kParameters; ++p) {
-        const T sum = grad_parameters[p][e] + grads.p[p];
-        grad_parameters[p][e] = holds ? grad_parameters[p][e] : sum;
-      }
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) {
-        T left = grads.old[k];
-        if (k > 0 && args_.grad_saved_cells.data) left = left + given(index, k, e);
-        states[k][e] = holds ? states[k][e] : resets ? T(0) : left;
-      }
+    for (int i = 0; i < kSteps; ++i) {
+      if (kWhole || i < valid) run_step_of(index + i, loaded[i], target, states);
+      target -= args_.grad_gates.step_stride;
     }
-    if (!inside) return;
-    auto* target =
-        static_cast<scalar_t*>(args_.grad_gates.data) + this->in_array(args_.grad_gates, step);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) Lane::write(target + g * this->hidden, grad_gates[g]);
   }
 
   __device__ __forceinline__ void end(const T (&states)[kStates][kUnits]) const {
@@ -139,8 +123,43 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   const SequenceArray grad_output_;
   T first_h_[kUnits];
 
+  __device__ __forceinline__ void run_step_of(int64_t index, const Loaded& loaded, scalar_t* target,
+                                              T (&states)[kStates][kUnits]) {
+    T grad_gates[kGates][kUnits];
+    const bool holds = kControls && loaded.control == kHolds;
+    const bool resets = kControls && loaded.control == SequenceControl::kResets;
+#pragma unroll
+    for (int e = 0; e < kUnits; ++e) {
+      auto in = this->step_of(loaded.gates, e);
+      const T before = loaded.first ? first_h_[e] : T(loaded.old_h[e]);
+      in.old[0] = resets ? T(0) : before;
+      T grad_now[kStates];
+      grad_now[0] = states[0][e] + grad_output_of(loaded, e);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        in.old[k] = T(loaded.cells[k][e]);
+        grad_now[k] = states[k][e];
+      }
+      const auto grads = CellDerivative<Cell, T>(in)(grad_now);
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) grad_gates[g][e] = holds ? T(0) : grads.x[g];
+#pragma unroll
+      for (int p = 0; p < Traits::kParameters; ++p) {
+        const T sum = grad_parameters[p][e] + grads.p[p];
+        grad_parameters[p][e] = holds ? grad_parameters[p][e] : sum;
+      }
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) {
+        T left = grads.old[k];
+        if (k > 0 && args_.grad_saved_cells.data) left = left + given(index, k, e);
+        states[k][e] = holds ? states[k][e] : resets ? T(0) : left;
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) Lane::write(target + g * this->hidden, grad_gates[g]);
+  }
   __device__ __forceinline__ T grad_output_of(const Loaded& loaded, int e) const {
-    return has_grad_ ? Lane::number(loaded.grad_output, e) : T(0);
+    return has_grad_ ? T(loaded.grad_output[e]) : T(0);
   }
   // Of the cell states of all steps.
   __device__ __forceinline__ T given(int64_t index, int state, int e) const {

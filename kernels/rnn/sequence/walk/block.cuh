@@ -28,8 +28,7 @@ class WalkBlock {
     const int64_t set = blockIdx.x / columns;
     row_ = set % sizes.batch_size, piece_ = set / sizes.batch_size;
     unit_ = blockIdx.x % columns * kWidth + lane_ * kUnits;
-    inside_ = unit_ < sizes.hidden_size;
-    if (!inside_) unit_ = 0;
+    if (unit_ >= sizes.hidden_size) unit_ = 0;  // a lane with none does what that of the first does
     first_ = piece_ * args.piece_steps;
     last_ = first_ + args.piece_steps < sizes.steps ? first_ + args.piece_steps : sizes.steps;
   }
@@ -60,7 +59,7 @@ class WalkBlock {
       }
     }
     if (kLinear && args_.only_maps) return write_piece();
-    const bool ends = warp_ == 0 && inside_ && last_ == args_.sequence.steps;
+    const bool ends = warp_ == 0 && last_ == args_.sequence.steps;
     if (ends) walk.end(states_);
     if constexpr (Traits::kParameters > 0 && std::is_same_v<Sequence, SequenceBackwardArgs>) {
       write_parameters(walk);
@@ -71,7 +70,6 @@ class WalkBlock {
   const WalkArgs<Sequence>& args_;
   const int warp_, lane_;
   int64_t row_, unit_, piece_, first_, last_;
-  bool inside_;
   T states_[kStates][kUnits];
   Map all_[kUnits];  // of the steps so far
 
@@ -87,10 +85,11 @@ class WalkBlock {
   // A warp's part of the tile from `begin` on. Steps behind the last one are not used.
   __device__ __forceinline__ void load(const Walk& walk, int64_t begin,
                                        Loaded (&loaded)[kShape.steps]) const {
-#pragma unroll
-    for (int i = 0; i < kShape.steps; ++i) {
-      const int64_t step = begin + warp_ * kShape.steps + i;
-      walk.load(step < last_ ? step : last_ - 1, loaded[i]);
+    const int64_t own = begin + warp_ * kShape.steps, valid = last_ - own;
+    if (valid > kShape.steps) {
+      walk.template load<true>(own, valid, loaded);
+    } else {
+      walk.template load<false>(valid > 0 ? own : last_ - 1, valid, loaded);
     }
   }
 
@@ -98,7 +97,16 @@ class WalkBlock {
   __device__ __forceinline__ void tile(Walk& walk, int64_t begin, int copy,
                                        const Loaded (&loaded)[kShape.steps]) {
     const int64_t own = begin + warp_ * kShape.steps;
-    if constexpr (!kLinear) return run_part<kWhole>(walk, own, loaded, states_);
+    if constexpr (kLinear) {
+      linear_tile<kWhole>(walk, own, copy, loaded);
+    } else {
+      walk.template run<kWhole>(own, last_ - own, loaded, states_);
+    }
+  }
+
+  template <bool kWhole>
+  __device__ __forceinline__ void linear_tile(Walk& walk, int64_t own, int copy,
+                                              const Loaded (&loaded)[kShape.steps]) {
     Map maps[kUnits];
 #pragma unroll
     for (int e = 0; e < kUnits; ++e) {
@@ -111,7 +119,7 @@ class WalkBlock {
         shared().maps[copy][warp_][index][e][lane_] = state_t(number);
       });
     }
-    if (lane_ == 0) shared().cuts[copy][warp_] = maps[0].cuts;
+    if (Walk::kResets && lane_ == 0) shared().cuts[copy][warp_] = maps[0].cuts;
     // One barrier a tile: who writes a copy again has passed the next barrier, behind all who read it.
     __syncthreads();
     T mine[kStates][kUnits];
@@ -120,7 +128,7 @@ class WalkBlock {
 #pragma unroll
       for (int e = 0; e < kUnits; ++e) {
         Map map;
-        map.cuts = shared().cuts[copy][w];
+        map.cuts = Walk::kResets && shared().cuts[copy][w];
         map.for_numbers(
             [&](int index, T& number) { number = T(shared().maps[copy][w][index][e][lane_]); });
         T states[kStates];
@@ -135,17 +143,7 @@ class WalkBlock {
         if (args_.only_maps) all_[e].append(map);
       }
     }
-    if (!args_.only_maps) run_part<kWhole>(walk, own, loaded, mine);
-  }
-
-  template <bool kWhole>
-  __device__ __forceinline__ void run_part(Walk& walk, int64_t begin,
-                                           const Loaded (&loaded)[kShape.steps],
-                                           T (&states)[kStates][kUnits]) {
-#pragma unroll
-    for (int i = 0; i < kShape.steps; ++i) {
-      if (kWhole || begin + i < last_) walk.run(begin + i, loaded[i], inside_, states);
-    }
+    if (!args_.only_maps) walk.template run<kWhole>(own, last_ - own, loaded, mine);
   }
 
   __device__ __forceinline__ state_t* number_of(int64_t piece, int index) const {
@@ -168,7 +166,7 @@ class WalkBlock {
     }
   }
   __device__ __forceinline__ void write_piece() {
-    if (warp_ > 0 || !inside_) return;
+    if (warp_ > 0) return;
 #pragma unroll
     for (int e = 0; e < kUnits; ++e) {
       all_[e].for_numbers(
@@ -188,7 +186,7 @@ class WalkBlock {
         sums[warp_][e][lane_] = state_t(walk.grad_parameters[p][e]);
       }
       __syncthreads();
-      if (warp_ == 0 && inside_) {
+      if (warp_ == 0) {
         const int64_t place = (p * args_.pieces + piece_) * rows + row_;
         auto* target = static_cast<state_t*>(args_.sequence.grad_parameters) + place * hidden;
 #pragma unroll

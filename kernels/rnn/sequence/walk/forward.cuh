@@ -14,6 +14,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   using typename Lane::Units;
   static constexpr int kStates = Cell::kStates, kGates = Cell::kGates;
   using Map = WalkMap<Cell, T>;
+  static constexpr bool kResets = kControls;
 
   struct Loaded {
     Units gates[kGates];
@@ -24,10 +25,17 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
       : Lane(args, args.parameters, args.control, args.control_step_stride, row, unit),
         args_(args) {}
 
-  __device__ __forceinline__ void load(int64_t step, Loaded& loaded) const {
+  // Steps from `index` on, of which so many are valid. whole: whether all are, and another one follows.
+  template <bool kWhole, int kSteps>
+  __device__ __forceinline__ void load(int64_t index, int64_t valid,
+                                       Loaded (&loaded)[kSteps]) const {
+    const auto* gates = this->at(args_.gates, index);
 #pragma unroll
-    for (int g = 0; g < kGates; ++g) loaded.gates[g] = Lane::load(args_.gates, step, g);
-    loaded.control = this->control_of(step);
+    for (int i = 0; i < kSteps; ++i) {
+      this->load_gates(gates, loaded[i].gates);
+      if (kWhole || i + 1 < valid) gates += args_.gates.step_stride;
+      loaded[i].control = this->control_of(kWhole || i < valid ? index + i : index);
+    }
   }
 
   __device__ __forceinline__ void begin(T (&states)[kStates][kUnits]) const {
@@ -43,7 +51,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     if (kControls && loaded.control == kHolds) return;
     const CellMap<Cell, T> found(this->step_of(loaded.gates, e));
     Map step;
-    step.cuts = kControls && loaded.control == kResets;
+    step.cuts = kControls && loaded.control == SequenceControl::kResets;
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
       step.sums[s] = found.sums[s];
@@ -53,32 +61,16 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     map.append(step);
   }
 
-  __device__ __forceinline__ void run(int64_t step, const Loaded& loaded, bool inside,
+  // Runs the valid steps among those that were loaded.
+  template <bool kWhole, int kSteps>
+  __device__ __forceinline__ void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
                                       T (&states)[kStates][kUnits]) {
-    T output[kUnits], saved[kStates][kUnits];
-    const bool holds = kControls && loaded.control == kHolds;
-    const bool resets = kControls && loaded.control == kResets;
+    auto* output = this->at(args_.output, index);
+    auto* cells = this->cells_at(args_.saved_cells, index);
 #pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
-      auto in = this->step_of(loaded.gates, e);
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) {
-        saved[k][e] = in.old[k] = resets ? T(0) : states[k][e];
-      }
-      T now[kStates];
-      run_step(in, now);
-      output[e] = holds ? T(0) : now[0];
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) states[k][e] = holds ? states[k][e] : now[k];
-    }
-    if (!inside) return;
-    Lane::write(static_cast<scalar_t*>(args_.output.data) + this->in_array(args_.output, step),
-                output);
-    if (!args_.saved_cells.data) return;
-    auto* cells = static_cast<state_t*>(args_.saved_cells.data);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
-      Lane::write(cells + step * args_.saved_cells.step_stride + this->in_state(k - 1), saved[k]);
+    for (int i = 0; i < kSteps; ++i) {
+      if (kWhole || i < valid) run_step_of(loaded[i], output, cells, states);
+      output += args_.output.step_stride, cells += args_.saved_cells.step_stride;
     }
   }
 
@@ -96,6 +88,34 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
  private:
   const SequenceForwardArgs& args_;
+
+  __device__ __forceinline__ void run_step_of(const Loaded& loaded, scalar_t* output_at,
+                                              state_t* cells, T (&states)[kStates][kUnits]) {
+    T output[kUnits], saved[kStates][kUnits];
+    const bool holds = kControls && loaded.control == kHolds;
+    const bool resets = kControls && loaded.control == SequenceControl::kResets;
+#pragma unroll
+    for (int e = 0; e < kUnits; ++e) {
+      auto in = this->step_of(loaded.gates, e);
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) {
+        saved[k][e] = in.old[k] = resets ? T(0) : states[k][e];
+      }
+      T now[kStates];
+      run_step(in, now);
+      output[e] = holds ? T(0) : now[0];
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) states[k][e] = holds ? states[k][e] : now[k];
+    }
+    Lane::write(output_at, output);
+    if constexpr (kStates > 1) {
+      if (!args_.saved_cells.data) return;
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        Lane::write(cells + (k - 1) * this->rows * this->hidden, saved[k]);
+      }
+    }
+  }
 };
 
 }  // namespace lltm_jit

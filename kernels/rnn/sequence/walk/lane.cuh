@@ -71,14 +71,32 @@ struct WalkMap {
   }
 };
 
-// A lane's units of a row, in both passes.
+// Neighbouring elements as they were loaded, in whole registers until they are used.
+template <typename element_t, int kCount>
+struct alignas(sizeof(element_t) * kCount) Words {
+  using Word = std::conditional_t<sizeof(element_t) * kCount % 4 == 0, uint32_t, uint16_t>;
+  static constexpr int kWords = sizeof(element_t) * kCount / sizeof(Word);
+  Word words[kWords];
+
+  __device__ __forceinline__ opmath_t<element_t> operator[](int index) const {
+    element_t elements[kCount];
+    memcpy(elements, words, sizeof(elements));
+    return to_opmath(elements[index]);
+  }
+};
+template <int kCount, typename element_t>
+__device__ __forceinline__ Words<element_t, kCount> load_words(const element_t* source) {
+  return *reinterpret_cast<const Words<element_t, kCount>*>(source);
+}
+
+// A lane's units of a row, in both passes. Its pointers are to the first of them.
 template <typename Cell, typename scalar_t, int kUnits, bool kControls>
 struct WalkLane {
   using state_t = opmath_t<scalar_t>;
   using T = GateNumber<scalar_t>;
   using Step = CellStep<Cell, T>;
   using Traits = CellTraits<Cell>;
-  using Units = Pack<scalar_t, kUnits>;
+  using Units = Words<scalar_t, kUnits>;
   static constexpr int kStates = Cell::kStates, kGates = Cell::kGates;
 
   int64_t row, unit, hidden, rows;
@@ -130,13 +148,21 @@ struct WalkLane {
   __device__ __forceinline__ int64_t in_array(const Array& array, int64_t step) const {
     return step * array.step_stride + row * array.row_stride + unit;
   }
-  __device__ __forceinline__ Units load(const SequenceArray& array, int64_t step,
-                                        int gate = 0) const {
-    return load_raw<kUnits>(static_cast<const scalar_t*>(array.data) + in_array(array, step) +
-                            gate * hidden);
+  __device__ __forceinline__ const scalar_t* at(const SequenceArray& array, int64_t step) const {
+    return static_cast<const scalar_t*>(array.data) + in_array(array, step);
   }
-  static __device__ __forceinline__ T number(const Units& units, int e) {
-    return T(to_opmath(units.values[e]));
+  __device__ __forceinline__ scalar_t* at(const MutableSequenceArray& array, int64_t step) const {
+    return static_cast<scalar_t*>(array.data) + in_array(array, step);
+  }
+  // In an array of saved cells.
+  template <typename Array>
+  __device__ __forceinline__ state_t* cells_at(const Array& array, int64_t step) const {
+    return static_cast<state_t*>(const_cast<void*>(static_cast<const void*>(array.data))) +
+           step * array.step_stride + in_state();
+  }
+  __device__ __forceinline__ void load_gates(const scalar_t* source, Units (&gates)[kGates]) const {
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) gates[g] = load_words<kUnits>(source + g * hidden);
   }
   // kHolds, kResets or 0.
   __device__ __forceinline__ uint8_t control_of(int64_t step) const {
@@ -148,7 +174,7 @@ struct WalkLane {
   __device__ __forceinline__ Step step_of(const Units (&gates)[kGates], int e) const {
     Step step;
 #pragma unroll
-    for (int g = 0; g < kGates; ++g) step.x[g] = number(gates[g], e);
+    for (int g = 0; g < kGates; ++g) step.x[g] = T(gates[g][e]);
 #pragma unroll
     for (int p = 0; p < Traits::kParameters; ++p) step.p[p] = parameters[p][e];
     return step;

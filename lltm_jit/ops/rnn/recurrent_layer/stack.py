@@ -103,7 +103,7 @@ def side_by_side(
 def _is_plain(layer: TorchLayer, x: Tensor) -> bool:
     """Whether the layers depend on nothing but the steps below, and nobody looks into the call."""
     usual = (
-        layer.cell.product
+        layer.cell.ordinary
         and layer.num_heads == 1
         and not (
             layer.bidirectional

@@ -108,7 +108,7 @@ class TorchLayer(nn.RNNBase):
                 shapes["weight_hh"] = (*heads, *hidden)
             if self.bias:
                 shapes["bias_ih"] = rows
-                if self.cell.product:
+                if self.cell.hidden_bias:
                     shapes["bias_hh"] = rows
             if self.proj_size:
                 shapes["weight_hr"] = (self.proj_size, self.hidden_size)
