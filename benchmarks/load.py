@@ -37,7 +37,7 @@ side, kind, text = sys.argv[1:]
 if side == "ours":
     os.environ["LLTM_JIT_AT_IMPORT"] = "0"
     from lltm_jit.jit.torch_api import load, load_inline
-    if kind == "cell":
+    if kind.endswith("cell"):
         from IPython.core.interactiveshell import InteractiveShell
         from lltm_jit.jit import ipython
         shell = InteractiveShell.instance()
@@ -47,11 +47,12 @@ else:
 began = time.perf_counter()
 if kind == "file":
     module = load("measured", [text])
-elif kind not in ("file", "cell"):
+elif not kind.endswith("cell") or (kind == "cuda_cell" and side != "ours"):
     declaration = "torch::Tensor run(torch::Tensor a, torch::Tensor b);"
     module = load_inline("measured", [declaration], [text], functions=["run"])
 elif side == "ours":
-    shell.run_cell_magic("cpp", "measured", text)
+    magic = "cpp" if kind == "cell" else "cuda"
+    shell.run_cell_magic(magic, "measured", text)
     module = shell.user_ns["measured"]
 else:
     more = {"functions": ["add"], "use_pch": side == "use_pch"}
@@ -72,7 +73,7 @@ _FILE = f"""#include <torch/extension.h>
 {_FUNCTION}PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{{{ m.def("add", &add); }}}}
 """
 
-_TITLES = {"file": "load of a file", "cell": "%%cpp cell"}
+_TITLES = {"file": "load of a file", "cell": "%%cpp cell", "cuda_cell": "%%cuda cell"}
 _PROGRAMS = {path.stem: path for path in sorted(Path(__file__).parent.glob("programs/*.cu"))}
 
 # The steps, and what is aimed at beside torch.
@@ -101,7 +102,7 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
 
 
 def default_kinds() -> list[str]:
-    return [*_TITLES, *(_PROGRAMS if detect().cuda else [])]
+    return [*_TITLES, *_PROGRAMS] if detect().cuda else ["file", "cell"]
 
 
 def measure_in(folder: Path, kinds: list[str]) -> Iterator[list[Row]]:
@@ -119,7 +120,7 @@ def measure_in(folder: Path, kinds: list[str]) -> Iterator[list[Row]]:
                 for path in _THEIRS.parent.glob("extension.h.*"):
                     path.unlink()
         busy = others.many()
-        steps_and_goals = _KERNEL_GOALS if kind in _PROGRAMS else _GOALS
+        steps_and_goals = _GOALS if kind in ("file", "cell") else _KERNEL_GOALS
         for number, (step, goal) in enumerate(steps_and_goals.items()):
             seconds = {
                 other: dict(zip((HOST, PROCESSORS), found[side][number], strict=True))
@@ -147,8 +148,9 @@ def steps(folder: Path, kind: str, sides: list[str]) -> list[list[tuple[float, f
 def take(place: Path, side: str, kind: str, value: int) -> tuple[float, float]:
     """One step, on a cache of its own."""
     place.mkdir(exist_ok=True)
-    if kind in _PROGRAMS:
-        text = _PROGRAMS[kind].read_text("utf-8").replace("EDIT = 1", f"EDIT = {value}")
+    if kind not in ("file", "cell"):
+        program = _PROGRAMS.get(kind, _PROGRAMS["element_wise"])
+        text = program.read_text("utf-8").replace("EDIT = 1", f"EDIT = {value}")
     else:
         text = _FUNCTION.format(value)
     if kind == "file":

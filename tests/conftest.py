@@ -1,4 +1,5 @@
 """For all tests: Ctrl-C works, help is as wide everywhere, and thinned tests have few quick cases.
+Where torch's own compiler cannot link, what needs it is expected to fail.
 
 hypothesis draws the same examples in every run, so that a failure can be repeated.
 """
@@ -31,6 +32,17 @@ def pytest_keyboard_interrupt(excinfo):
     excinfo.traceback = excinfo.traceback[-1:]  # pytest would read the source of all the others
     if workers := sys.modules.get("xdist.workermanage"):
         workers.NodeManager.EXIT_TIMEOUT = 0.1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """torch's inductor writes its own path unquoted, so it cannot link below a blank."""
+    try:
+        return (yield)
+    except (RuntimeError, AssertionError) as error:
+        if " " in sys.prefix and "cannot find -ltorch" in str(error):
+            pytest.xfail("torch's inductor cannot link, because torch's path contains a blank")
+        raise
 
 
 @pytest.hookimpl(tryfirst=True)

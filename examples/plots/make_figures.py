@@ -1,8 +1,9 @@
-"""Draw the README's pictures of speed from the measurements in figures.json.
+"""Draw the pictures of speed from the measurements in figures.json.
 
     python examples/plots/make_figures.py
 
-Writes a PNG for each figure, and the captions in README.md, which name the commands that measured.
+Writes a PNG for each figure, and its caption in the figure's page, which names the commands that
+measured.
 To refresh a figure run its commands, enter what they print into figures.json, and run this.
 """
 
@@ -11,11 +12,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-README = HERE.parents[1] / "README.md"
+ROOT = HERE.parents[1]
 OURS, THEIRS = "#2a7f62", "#b4b8bf"
 HEIGHT = 0.36  # of a bar; a row is 1
 
@@ -72,23 +74,22 @@ def draw_panel(axis: Any, panel: dict[str, Any]) -> None:
 
 def caption(name: str, figure: dict[str, Any]) -> str:
     """The Markdown of a figure: the picture, and a command for each panel."""
-    lines = [f"![{figure['alt']}](examples/plots/{name}.png)", ""]
+    path = os.path.relpath(HERE / f"{name}.png", (ROOT / figure["page"]).parent)
+    lines = [f"![{figure['alt']}]({path})", ""]
     for panel in figure["panels"]:
         note = f", {panel['note']}" if "note" in panel else ""
         lines.append(f"- {panel['title']} ({panel['machine']}): `{panel['command']}`{note}")
     return "\n".join([*lines, ""])
 
 
-def with_captions(text: str, figures: dict[str, Any]) -> str:
-    """README.md with the captions of now between its markers."""
-    for name, figure in figures.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, _, rest = text.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise SystemExit(f"README.md has no {begin.strip()} ... {end.strip()}")
-        text = before + begin + caption(name, figure) + end + after
-    return text
+def with_caption(text: str, name: str, figure: dict[str, Any]) -> str:
+    """The text of a figure's page with the caption of now between its markers."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{figure['page']} has no {begin.strip()} ... {end.strip()}")
+    return before + begin + caption(name, figure) + end + after
 
 
 def main() -> None:
@@ -98,7 +99,8 @@ def main() -> None:
     figures = load()
     for name, figure in figures.items():
         draw(figure, args.output / f"{name}.png")
-    README.write_text(with_captions(README.read_text("utf-8"), figures), "utf-8")
+        page = ROOT / figure["page"]
+        page.write_text(with_caption(page.read_text("utf-8"), name, figure), "utf-8")
 
 
 if __name__ == "__main__":
