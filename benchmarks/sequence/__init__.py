@@ -4,7 +4,7 @@ On a GPU also in CUDA graphs, and floats both exact and as TF32; on a CPU also b
 tutorial cells. All layers of one size take turns. Times are of one step; memory is what a call
 takes at its peak; errors are norms, beside float64. ``--published`` and ``--draw`` take sizes of
 their own, and list the layers that are slower than torch's. ``--heads`` and ``--padding`` compare
-ours among themselves.
+ours among themselves. ``--others`` takes minGRU and LayerNormLSTM.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lltm_jit.jit import LltmJitError
 from .. import options
 from ..shared import times
 from ..shared.table import Row
-from . import heads, padding
+from . import heads, others, padding
 from .cases import (
     BACKWARD,
     LOOP,
@@ -74,12 +74,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="LSTMs of any hidden size, beside the next multiple of 16 (default: -b 20 --steps 35)",
     )
+    cases.add_argument(
+        "--others",
+        action="store_true",
+        help="minGRU beside a copy, LayerNormLSTM beside TorchScript (default: half, -b 16)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="for --draw (default: 0)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     device = lltm.device(args.cuda)
-    if args.heads or args.padding:
+    if args.heads or args.padding or args.others:
         yield from measure_ours(args, device)
         return
     cases = cases_of(args, device)
@@ -92,11 +97,15 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
 
 
 def measure_ours(args: argparse.Namespace, device: torch.device) -> Iterator[list[Row]]:
-    """``--heads`` and ``--padding``."""
-    if args.state_size or args.layer:
-        raise LltmJitError(
-            "--heads and --padding have layers of their own: leave out -s and --layer"
-        )
+    """``--heads``, ``--padding`` and ``--others``."""
+    if args.state_size or args.layer or (args.others and args.steps):
+        given = "--others" if args.others else "--heads and --padding"
+        less = "-s, --steps and --layer" if args.others else "-s and --layer"
+        raise LltmJitError(f"{given} have layers of their own: leave out {less}")
+    if args.others:
+        dtype = options.dtype(args) or torch.half
+        yield from others.measure(args.batch_size or 16, dtype, device, args.seconds)
+        return
     if args.heads:
         dtype = options.dtype(args) or torch.bfloat16
         rows, steps = args.batch_size or 16, args.steps or 1024
