@@ -50,6 +50,11 @@ SequenceGpu current_gpu() {
 bool all_states(const SequenceForwardArgs&) { return false; }
 bool all_states(const SequenceBackwardArgs& args) { return args.grad_saved_cells.data != nullptr; }
 
+SequencePlan plan_of(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
+                     const CudaCell& cell) {
+  return cell.normalises ? plan_for_rows(sizes, pass, gpu) : sequence_plan(sizes, pass, gpu);
+}
+
 // The kernel that a pass needs by its plan, and, if gradients are wanted, the one that the backward pass will need.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
@@ -62,7 +67,7 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
   }
   auto request = sequence_request(args, use, plan, cell);
   if (use.saves == kSavesAll) {
-    const auto after = sequence_plan(args, backward.pass, current_gpu());
+    const auto after = plan_of(args, backward.pass, current_gpu(), cell);
     request.beside = {sequence_request(args, backward, after, cell)};
   }
   return request;
@@ -246,7 +251,7 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
   SequenceGpu gpu = current_gpu();
   if (all_states(args)) gpu.many_rows = false;  // whose kernels do not take these gradients
   while (true) {
-    const SequencePlan plan = sequence_plan(args, pass, gpu);
+    const SequencePlan plan = plan_of(args, pass, gpu, cell);
     const bool many_rows = plan.many_rows.blocks > 0;
     if (!plan.one_launch && !many_rows) return false;
     const auto workspace = workspace_of(plan, like);
@@ -273,7 +278,7 @@ template <typename Args, typename BySteps>
 bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const CudaCell& cell,
          const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (!cell.normalises && in_one_launch(args, pass, cell, like, stream)) return true;
+  if (in_one_launch(args, pass, cell, like, stream)) return true;
   if (args.recurrences() > 1) return false;
   by_steps(args, cell, like, stream);
   return true;
