@@ -19,7 +19,7 @@ WORKERS ?= 2
 # Then those of Python that are here, and clang++.
 VERSIONS ?= torch==2.9.1 torch==2.10.0 torch==2.11.0 torch==2.12.0 torch==2.13.0 torch
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
-SUBSET ?= tests/jit/api/test_real.py tests/jit/machine/test_compilers.py tests/jit/api/test_ways_of_load.py \
+SUBSET ?= tests/jit/api/test_real.py tests/jit/machine/test_toolchain.py tests/jit/api/test_ways_of_load.py \
   tests/ops/basic tests/ops/loading/test_reload.py tests/ops/rnn/lltm/test_lltm.py \
   tests/ops/rnn/lltm/test_lltm_compile.py tests/ops/rnn/sizes/test_padded_layers.py \
   tests/ops/stylegan/bias_act/test_fused_bias_act.py

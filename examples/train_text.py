@@ -10,7 +10,7 @@ side by side, `--seq-len` characters a step; the next step starts from the state
 
 Prints the validation loss in bits a character beside that of a unigram model (the best that a model
 can do that knows only how frequent each character is), a passage sampled from the trained model,
-and the training speed of the layer beside that of the same model as a loop of plain PyTorch.
+and the training speed of the layer beside that of a loop of the tutorial's cell in plain PyTorch.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CharacterModel(nn.Module):
 
 
 class PlainLLTM(nn.Module):
-    """The layer in plain PyTorch, for comparison: a loop over the characters."""
+    """For comparison: the tutorial's cell in plain PyTorch, in a loop over the characters."""
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__()

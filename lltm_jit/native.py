@@ -15,13 +15,14 @@ from types import ModuleType
 from lltm_jit._library import OPERATORS
 from lltm_jit._placeholders import Placeholders
 from lltm_jit.jit import Build, Spec
-from lltm_jit.jit.loading import background, engine, importing
+from lltm_jit.jit.loading import background, engine
+from lltm_jit.jit.loading.build import swap_ops, thread_lock
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.user import settings
 
 OWN = ("basic", "rnn")  # the families of the package's own names, which commands mean by default
 AT_IMPORT = ("rnn",)  # those of them that importing the package loads
-LEAST_ARCHITECTURE = (8, 0)  # of the GPUs that the families' CUDA kernels are written for
+LEAST_ARCHITECTURE = (7, 5)  # of the GPUs that the families' CUDA kernels are written for
 
 # Called with a family's module when it is first used, and on a reload of the package.
 when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
@@ -97,7 +98,7 @@ def load(family: str) -> Build:
     """The current build of a family, which is loaded first if necessary."""
     if family not in _current:
         build = engine.load(spec(family))
-        with importing.thread_lock(_TURN):
+        with thread_lock(_TURN):
             if family not in _current:
                 use(build)
     return _current[family]
@@ -107,11 +108,11 @@ def use(build: Build) -> None:
     """Make a loaded build the current one of its family."""
     family = build.info.name
     background.collect(family)
-    with importing.thread_lock(_TURN):
+    with thread_lock(_TURN):
         old = _current.get(family)
         if old is build:
             return
-        importing.swap_ops(old.module if old else None, build.module)
+        swap_ops(old.module if old else None, build.module)
         globals()[family] = build.module
         _current[family] = build
         for listener in [*when_used.get(family, ())]:

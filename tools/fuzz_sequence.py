@@ -3,9 +3,9 @@
     python tools/fuzz_sequence.py [-c] [--minutes 10] [--seed 0]
 
 Values and gradients of all layers (the reference is a loop where torch has none) in all dtypes:
-packed, with lengths, and with resets, whose reference runs each piece by itself. What differs is
-printed with its seed, which ``--seed N --count 1`` repeats. The last lines say what was run, and
-how large the worst error was as a share of what the dtype allows.
+packed, with lengths, and with resets to zeros or given states, whose reference runs each piece by
+itself. What differs is printed with its seed, which ``--seed N --count 1`` repeats. The last lines
+say what was run, and how large the worst error was as a share of what the dtype allows.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Configuration:
     bidirectional: bool
     checkpoint: int
     state: bool
+    reset_to: str  # zeros, one state, or a state of each step
     float_cells: bool  # the cells' states are float, where the rest is of 16 bits
     transposed: bool  # the input lies in memory in another order
 
@@ -84,6 +85,7 @@ class Configuration:
             bidirectional=flag(),
             checkpoint=rng.choice([0, 0, rng.randint(1, steps + 1)]),
             state=flag(),
+            reset_to=rng.choice(["zeros", "one", "each"]),
             float_cells=flag(),
             transposed=flag(),
         )
@@ -114,9 +116,9 @@ def packed(
 
 
 def by_pieces(
-    layer: nn.Module, x: Tensor, states: States, lengths: list[int], reset: Tensor
+    layer: nn.Module, x: Tensor, states: States, lengths: list[int], reset: Tensor, to: States
 ) -> tuple[Tensor, States]:
-    """Each row by itself, cut where it is reset."""
+    """Each row by itself, cut where it is reset to states of each step, or to one."""
     directions, features = 1 + layer.bidirectional, layer.proj_size or layer.hidden_size
     outputs, ends = [], []
     for row, length in enumerate(lengths):
@@ -129,8 +131,9 @@ def by_pieces(
             for k in range(len(start[0])):
                 backwards = k % directions == 1
                 if (b < length) if backwards else (a > 0 or bool(reset[0, row])):
-                    for state in start:
-                        state[k] = torch.zeros_like(state[k])
+                    for state, given in zip(start, to, strict=True):
+                        mark = (b if backwards else a) if len(given) > 1 else 0
+                        state[k] = given[mark][k, row : row + 1]
             part, end = whole(layer, x[a:b, row : row + 1], [torch.stack(s) for s in start])
             parts.append(part)
             for k in range(len(start[0])):
@@ -167,6 +170,10 @@ class Case:
         self.states = [self.random(layers, self.batch_size, size) for size in features]
         if not c.state:
             self.states = [torch.zeros_like(state) for state in self.states]
+        count = c.steps if c.reset_to == "each" else 1
+        self.to = [self.random(count, layers, self.batch_size, size) for size in features]
+        if c.reset_to == "zeros":
+            self.to = [torch.zeros_like(state) for state in self.to]
         least = 1 if c.form == "packed" else 0
         cut = c.form in ("packed", "lengths", "both")
         ends = torch.randint(least, c.steps + 1, (self.batch_size,)) if cut else None
@@ -181,24 +188,28 @@ class Case:
 
     def reference(self, dtype: torch.dtype) -> list[Tensor]:
         layer = self.theirs.to(dtype)
-        leaves = [self.x.to(dtype).requires_grad_()]
-        leaves += [state.to(dtype).requires_grad_() for state in self.states]
+        leaves = self.leaves(dtype)
         x, *states = leaves
+        states, to = states[: len(self.states)], states[len(self.states) :]
         if self.config.form in ("padded", "unbatched"):
             output, last = whole(layer, x, states)
         elif self.config.kind in THEIRS and min(self.lengths) and not self.reset.any():
             output, last = packed(layer, x, states, self.lengths)
         else:
-            output, last = by_pieces(layer, x, states, self.lengths, self.reset)
+            output, last = by_pieces(layer, x, states, self.lengths, self.reset, to)
         return self.with_gradients(layer, [output, *last], leaves)
 
+    def leaves(self, dtype: torch.dtype) -> list[Tensor]:
+        """What the layers are given: the input, the states, and those to reset to."""
+        return [t.to(dtype).requires_grad_() for t in (self.x, *self.states, *self.to)]
+
     def run(self) -> list[Tensor]:
-        c = self.config
-        leaves = [self.x.to(c.dtype).requires_grad_()]
-        leaves += [state.to(c.dtype).requires_grad_() for state in self.states]
-        if c.float_cells and c.dtype.itemsize == 2 and len(leaves) > 2:
+        c, count = self.config, len(self.states)
+        leaves = self.leaves(c.dtype)
+        if c.float_cells and c.dtype.itemsize == 2 and count > 1:
             leaves[2] = self.states[1].float().requires_grad_()
         x, *states = leaves
+        states, to = states[:count], states[count:]
         if c.transposed:
             x = x.transpose(0, 2).contiguous().transpose(0, 2)
         reset = self.reset.to(c.device)
@@ -213,7 +224,11 @@ class Case:
             output = pad_packed_sequence(output, c.batch_first, total_length=c.steps)[0]
         else:
             named = {"lengths": self.lengths} if c.form in ("lengths", "both") else {}
-            named |= {"reset": reset} if c.form in ("reset", "both") else {}
+            if c.form in ("reset", "both"):
+                named["reset"] = reset
+                if c.reset_to != "zeros":
+                    to = [t if c.reset_to == "each" else t.squeeze(0) for t in to]
+                    named["reset_to"] = tuple(to) if count > 1 else to[0]
             output, last = self.ours(x, state, **named)
         last = [last] if torch.is_tensor(last) else list(last)
         if c.form == "unbatched":
@@ -232,7 +247,10 @@ class Case:
             torch.linspace(-1, 1, r.numel(), dtype=torch.double).view(r.shape).to(r)
             for r in results
         ]
-        wanted = [*(leaves if self.config.state else leaves[:1]), *layer.parameters()]
+        count, config = len(self.states), self.config
+        wanted = [*(leaves[: 1 + count] if config.state else leaves[:1]), *layer.parameters()]
+        if config.form in ("reset", "both") and config.reset_to != "zeros":
+            wanted += leaves[1 + count :]
         loss = sum((r * w).sum(dtype=torch.double) for r, w in zip(results, weights, strict=True))
         gradients = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
         return [tensor.detach().double() for tensor in (*results, *gradients)]

@@ -4,7 +4,8 @@ On a GPU also in CUDA graphs, and floats both exact and as TF32; on a CPU also b
 tutorial cells. All layers of one size take turns. Times are of one step; memory is what a call
 takes at its peak; errors are norms, beside float64. ``--published`` and ``--draw`` take sizes of
 their own, and list the layers that are slower than torch's. ``--heads`` and ``--padding`` compare
-ours among themselves. ``--others`` takes minGRU and LayerNormLSTM.
+ours among themselves. ``--resets`` begins anew within sequences. ``--others`` takes minGRU and
+LayerNormLSTM.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lltm_jit.jit import LltmJitError
 from .. import options
 from ..shared import times
 from ..shared.table import Row
-from . import heads, others, padding
+from . import heads, others, padding, resets
 from .cases import (
     BACKWARD,
     LOOP,
@@ -79,6 +80,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="minGRU beside a copy, LayerNormLSTM beside TorchScript (default: half, -b 16)",
     )
+    cases.add_argument(
+        "--resets",
+        action="store_true",
+        help="an LSTM whose rows are reset at 3 %% of the steps, beside torch's cut at the resets "
+        "(default: float, on a GPU as TF32)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="for --draw (default: 0)")
 
 
@@ -86,6 +93,9 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     device = lltm.device(args.cuda)
     if args.heads or args.padding or args.others:
         yield from measure_ours(args, device)
+        return
+    if args.resets:
+        yield from measure_resets(args, device)
         return
     cases = cases_of(args, device)
     if device.type == "cuda":
@@ -123,6 +133,18 @@ def measure_ours(args: argparse.Namespace, device: torch.device) -> Iterator[lis
         with use_precision(group[0].precision):
             found = padding.rows(group, phase, args.seconds)
         yield found
+
+
+def measure_resets(args: argparse.Namespace, device: torch.device) -> Iterator[list[Row]]:
+    """``--resets``, at sizes of its own unless some are given."""
+    if args.layer not in (None, resets.OURS):
+        raise LltmJitError(f"--resets has LSTMs alone: leave out --layer {args.layer}")
+    dtype = options.dtype(args) or torch.float
+    size = None
+    if args.batch_size or args.state_size or args.steps:
+        size = (args.steps or 64, args.batch_size or 64, args.state_size or 128)
+    cases = resets.cases(dtype, precisions(device, dtype)[-1], device, size)
+    yield from resets.measure(cases, args.seconds)
 
 
 def types_of(args: argparse.Namespace, device: torch.device) -> list[tuple[torch.dtype, str]]:

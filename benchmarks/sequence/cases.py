@@ -121,12 +121,14 @@ class Case:
         return forward
 
 
-def compile_side_by_side(layers: Iterable[Warmed], rows: Iterable[int]) -> None:
+def compile_side_by_side(
+    layers: Iterable[Warmed], rows: Iterable[int], lengths: bool = False
+) -> None:
     """Compile what layers need on a GPU, each for a batch of so many rows, in both phases."""
 
     def compile_one(layer: Warmed, rows: int) -> None:
         for training in (False, True):
-            layer.warm(rows, training=training)
+            layer.warm(rows, training=training, lengths=lengths)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_one, layers, rows))

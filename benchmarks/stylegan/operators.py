@@ -16,10 +16,11 @@ from torch import Tensor
 
 from ..shared import times
 from ..shared.table import Row
+from . import plain
 from .cases import FORWARD, Case, Shape, cases, compile_kernels
 from .errors import find_errors
 
-IMPLEMENTATIONS = {"kernels": "cuda", "plain PyTorch": "ref"}  # as the functions call them
+IMPLEMENTATIONS = {"kernels": "cuda", "plain PyTorch": "ref"}  # plain.py, while it is timed
 SHAPES: dict[str, list[Shape]] = {
     "cpu": [(4, 64, 128, 128), (1, 512, 64, 64)],
     "cuda": [(16, 512, 64, 64)],
@@ -67,7 +68,8 @@ def rows(case: Case, seconds: float, in_graph: bool) -> list[Row]:
     # A copy of a part is that part of a call.
     units = {"copy": copied / case.bytes}
     mode = times.GRAPH if in_graph else times.HOST
-    found = times.measure(functions, seconds, [mode], units)
+    with plain.instead_of_references():
+        found = times.measure(functions, seconds, [mode], units)
     copy = found["copy"][mode].median
     title = f"{case.operator}: {case.type}, {list(case.shape)}, {case.device.type}"
     if case.device.type == "cuda":

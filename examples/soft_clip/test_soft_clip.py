@@ -31,6 +31,16 @@ def test_gradient(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", project.TYPES)
+def test_gradients_in_every_dtype(dtype, device):
+    x, grad = torch.randn(2, 5, 7, dtype=dtype, device=device).unbind()
+    leaf = x.requires_grad_()
+    (actual,) = torch.autograd.grad(project.soft_clip(leaf, 0.7), leaf, grad)
+    expected = grad.double() * (1 - torch.tanh(x.detach().double() / 0.7) ** 2)
+    torch.testing.assert_close(actual, expected.to(dtype))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_in_torch_compile(device):
     x = torch.randn(3, 4, device=device, requires_grad=True)
     opcheck(project.soft_clip, (x, 0.7))

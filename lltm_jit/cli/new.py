@@ -150,7 +150,9 @@ def create_standalone(parent: Path, name: str, template: str) -> list[str]:
     package, written = Path(native.__file__).parent, {".gitignore": _IGNORED}
     places = (package / "templates" / template, package.parent / "examples" / template)
     folder = next(filter(Path.is_dir, places))
-    sources = sorted(path for path in folder.rglob("*") if path.suffix in _COPIED)
+    found = [path for path in folder.rglob("*") if path.suffix in _COPIED]
+    # Not what a run of its tests has left there.
+    sources = sorted(path for path in found if ".pytest_cache" not in path.parts)
     refuse_used(name, template, [path for path in sources if path.suffix not in _PROSE])
     for source in sources:
         text = source.read_text("utf-8").replace("pip install ../.. ", f"pip install {origin()} ")

@@ -25,8 +25,7 @@ from .parameters import Number, Parameter, kernels_in, parameters_of
 from .request.request import IN_NAME
 from .request.spec import CUDA_SUFFIXES, Spec, absolute
 from .request.texts import read
-from .user import cancel
-from .user.errors import BuildError, LltmJitError, own_frames_hidden
+from .user.errors import BuildError, LltmJitError, ended_after, own_frames_hidden
 from .variants import ask_driver, check_constants, driver_words, load_device_code
 
 __all__ = ["Kernel", "kernel"]
@@ -105,7 +104,7 @@ def kernel(
     else:
         plain = re.match(r"\w+", names[0].partition("<")[0].rpartition("::")[2])
         made = with_text(spec_of(plain[0] if plain else "kernel", *how), "source", text)
-    with cancel.ended_after(timeout):
+    with ended_after(timeout):
         kernels = kernels_of(made, verbose)
     return kernels[0] if isinstance(name, str) else kernels
 

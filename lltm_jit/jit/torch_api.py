@@ -20,8 +20,7 @@ from .loading.build import BuildInfo
 from .loading.reload import load_and_give
 from .request.spec import BINDINGS, refuse_sycl, spec
 from .store import cache
-from .user import cancel
-from .user.errors import own_frames_hidden
+from .user.errors import ended_after, own_frames_hidden
 
 __all__ = ["build", "load", "load_inline"]
 
@@ -300,7 +299,7 @@ def build(
     one = isinstance(name, str)
     asked = [{"name": name, "sources": sources, **arguments}] if isinstance(name, str) else name
     specs = [spec(**each) for each in asked]
-    with cancel.ended_after(timeout):
+    with ended_after(timeout):
         infos = engine.build_all(specs, force=force, verbose=verbose or None)
     for each, info in zip(specs, infos, strict=True):
         if each.root:

@@ -14,6 +14,7 @@ from benchmarks.sequence import (
     others,
     padding,
     published,
+    resets,
     to_tf32,
 )
 from benchmarks.sequence.cases import (
@@ -124,7 +125,7 @@ def test_every_phase_does_what_it_says(name):
 def test_kernels_are_compiled_once_for_calls_that_share_them(monkeypatch):
     asked = []
 
-    def warm(layer, rows, training):
+    def warm(layer, rows, training, lengths):
         precision = torch.backends.cudnn.rnn.fp32_precision
         asked.append((type(layer).__name__, rows, layer.hidden_size, training, precision))
 
@@ -344,3 +345,23 @@ def test_ours_among_themselves_have_layers_of_their_own(ours, capsys):
     for option in (["-s", "3"], ["--layer", "LSTM"]):
         assert main(["sequence", ours, *option]) == 1
         assert "leave out -s and --layer" in capsys.readouterr().err
+
+
+def test_resets(tmp_path, quick_clock):
+    """Our LSTM in one call, and torch's in all the ways that it can take resets."""
+    file = tmp_path / "figures.json"
+    assert main([*QUICK, "--resets", "--steps", "40", "--json", str(file)]) == 0
+    found = saved(file)
+    torchs = (resets.PIECES, resets.CELLS, resets.PACKED)
+    for begin in (0, 3):
+        ours, to_states, theirs = found[begin : begin + 3]
+        assert (ours["name"], to_states["name"]) == (resets.OURS, resets.TO_STATES)
+        assert ours["check"] == to_states["check"] == "match"
+        assert theirs["name"] in torchs
+    case = resets.cases(torch.double, "ieee", CPU, (40, 3, 8))[0]
+    marks, x = resets.marks_of(case), case.input()
+    outputs = [way(case, marks)(x)[0] for way in resets.ways(case).values()]
+    assert marks.any()
+    assert len(outputs) == 5
+    for output in outputs[1:]:
+        torch.testing.assert_close(output, outputs[0])

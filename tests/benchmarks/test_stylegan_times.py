@@ -2,13 +2,14 @@
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.stylegan import OPERATORS, errors, operators
+from benchmarks.stylegan import OPERATORS, errors, operators, plain
 from benchmarks.stylegan.cases import BACKWARD, FORWARD, OUTLIER, WITH_SIGNS, Case, cases
 
 QUICK = ["stylegan", "--shape", "1", "2", "8", "8", "--seconds", "0.001"]
@@ -107,6 +108,33 @@ def test_every_phase_does_what_it_says(operator):
             assert any(gradient.any() for gradient in result)
         else:
             assert result.requires_grad == (case.phase == WITH_SIGNS)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_plain_pytorch_computes_the_same(operator):
+    for case in of(operator, (1, 2, 16, 16)):
+        found = []
+        for way in (nullcontext(), plain.instead_of_references()):
+            inputs = [tensor.double().requires_grad_() for tensor in case.inputs()]
+            with way:
+                result = case.run(inputs, "ref")
+            found.append([result, *torch.autograd.grad(result.sin().sum(), inputs)])
+        torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_timed_as_plain_pytorch_is_no_reference(monkeypatch, quick_clock):
+    """But what a user writes: filters are depthwise convolutions."""
+    groups, conv2d = [], torch.nn.functional.conv2d
+
+    def spy(*args, **named):
+        groups.append(named["groups"])
+        return conv2d(*args, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", spy)
+    for operator in OPERATORS:
+        groups.clear()
+        operators.rows(of(operator)[-1], 0.001, in_graph=False)
+        assert set(groups) == (set() if operator == "bias_act" else {3})
 
 
 def test_fewest_bytes_by_hand():

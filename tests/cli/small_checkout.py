@@ -55,6 +55,13 @@ def _copy(directory, family, *left_out):
     return directory
 
 
+def script(path, text):
+    """Write a shell's program."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def passes_its_tests(project):
     """Run the tests of a project, with the package's own build."""
     done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", project)

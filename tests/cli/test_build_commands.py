@@ -121,6 +121,8 @@ def test_archives_hold_every_object(told, builds, tmp_path, monkeypatch):
     for family in native.OWN:
         objects = sorted(Request(native.spec(family)).objects)
         assert members(f"liblltm_jit_{family}.a") == objects
+    said = "error: expected one extension with --output, but got 2: basic, rnn\n"
+    assert told("archive", "-o", tmp_path / "both.a", code=1) == said
 
 
 def test_an_archive_is_of_the_sources_as_they_are(told, empty_root, tiny, tmp_path, monkeypatch):
@@ -135,11 +137,6 @@ def test_an_archive_is_of_the_sources_as_they_are(told, empty_root, tiny, tmp_pa
     tiny()
     assert told("archive", "tiny") == "liblltm_jit_tiny.a: 1 object\n"
     assert (tmp_path / "liblltm_jit_tiny.a").read_bytes() == first
-
-
-def test_one_file_is_not_for_two_archives(told, tmp_path):
-    said = "error: expected one extension with --output, but got 2: basic, rnn\n"
-    assert told("archive", "-o", tmp_path / "both.a", code=1) == said
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`python -m lltm_jit new NAME`: the operator that it writes passes its tests."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -60,6 +61,17 @@ def test_the_files_of_a_project(tmp_path, like):
         create_standalone(tmp_path, "blend", like)
 
 
+def test_what_a_run_of_the_example_has_left_is_not_copied(tmp_path, monkeypatch):
+    examples = shutil.copytree(CHECKOUT / "examples" / "soft_clip", tmp_path / "examples/soft_clip")
+    (examples / ".pytest_cache").mkdir(exist_ok=True)
+    (examples / ".pytest_cache" / "README.md").touch()
+    package = SimpleNamespace(__file__=str(tmp_path / "lltm_jit" / "native.py"))
+    package.kernels_directory = native.kernels_directory
+    monkeypatch.setattr(new, "native", package)
+    written = create_standalone(tmp_path, "blend", "soft_clip")
+    assert sorted(written) == [f"blend/{path}" for path in FILES["soft_clip"].split()]
+
+
 @pytest.mark.parametrize("name", ["aa", "blend", "pytest_rows", "torch_norm", "zeta_of_rows"])
 @pytest.mark.parametrize("like", FILES)
 def test_a_project_is_clean_under_its_own_linter(tmp_path, like, name):
@@ -75,6 +87,19 @@ def test_a_project_is_clean_under_its_own_linter(tmp_path, like, name):
         call = [sys.executable, "-m", "ruff", *arguments, "--no-cache"]
         done = subprocess.run(call, cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("like", FILES)
+def test_a_project_tests_gradients_in_every_dtype(like):
+    (tests,) = (CHECKOUT / "examples" / like).glob("test_*.py")
+    tree = ast.parse(tests.read_text())
+    found = {
+        node.name: node.decorator_list for node in tree.body if hasattr(node, "decorator_list")
+    }
+    marks = " ".join(
+        ast.unparse(mark) for name in found if "gradients" in name for mark in found[name]
+    )
+    assert re.search(r"parametrize\('dtype', ", marks), [*found]
 
 
 USED = {
@@ -206,7 +231,7 @@ def test_what_is_added_to_the_list_and_the_descriptions(few_files):
         texts_of(few_files, "middle", "my_op")
 
 
-def test_a_bad_name_is_refused():
+def test_a_bad_name_is_refused(tmp_path):
     for names, why in (
         (("Scale", "a-b", "2d", "", "a/b", "_a"), "expected a name in snake_case"),
         (("class", "lambda", "double", "new"), r"keyword of Python or C\+\+"),
@@ -215,10 +240,7 @@ def test_a_bad_name_is_refused():
         for name in names:
             with pytest.raises(LltmJitError, match=why):
                 check_name(name)
-
-
-def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path):
-    for name in ("copy", "select", "torch", "tqdm"):
+    for name in ("copy", "select", "torch", "tqdm"):  # modules that a project needs
         with pytest.raises(LltmJitError, match=f"hide the module '{name}'"):
             create_standalone(tmp_path, name, "scale_add")
     assert list(tmp_path.iterdir()) == []

@@ -1,8 +1,15 @@
-"""Wheels with a compiled library: LLTM_JIT_PREBUILD=1."""
+"""What a wheel has: a compiled library with LLTM_JIT_PREBUILD=1, and the types of the public names.
+
+mypy and pyright see these as a program does (basedpyright is pyright on PyPI).
+"""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 from small_checkout import CHECKOUT, copy_with_small_families, run_in
@@ -135,3 +142,27 @@ def test_code_for_a_gpu():
             if gpus.runs_any([architecture], tuple(map(int, gpu.split("."))))
         ]
         assert found == expected
+
+
+TYPED = Path(__file__).parent / "typed" / "a_users_program.py"
+
+
+@pytest.mark.slow
+def test_types_by_mypy_strict():
+    words = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={os.devnull}"]
+    done = run_in(CHECKOUT, "-m", "mypy", *words, TYPED, MYPYPATH=str(CHECKOUT))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_types_by_pyright_strict(tmp_path):
+    places = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    checker = shutil.which("basedpyright", path=places)
+    assert checker, "basedpyright is not installed: `python -m pip install basedpyright`"
+    shutil.copy(TYPED, tmp_path)
+    settings = {"typeCheckingMode": "strict", "extraPaths": [str(CHECKOUT)]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    words = [checker, "--project", tmp_path, "--pythonpath", sys.executable, "--outputjson"]
+    found = json.loads(subprocess.run(words, capture_output=True, text=True).stdout)
+    assert found["generalDiagnostics"] == []
+    assert found["summary"]["filesAnalyzed"] == 1

@@ -43,7 +43,7 @@ def test_it_trains_and_shows_samples(device, run, tmp_path):
     losses = re.findall(r"generator (\d\.\d\d), discriminator (\d\.\d\d)", done.stderr)
     assert losses, done.stderr
     assert f"samples: {grid}" in done.stdout
-    assert re.search(r"kernels [\d,]+ images/s, plain PyTorch [\d,]+ images/s", done.stdout)
+    assert re.search(r"kernels [\d,]+ images/s, definitions [\d,]+ images/s", done.stdout)
     picture = imread(grid)
     assert picture.shape[:2] == (9 * 16, 10 * 16)
     real, sampled = picture[:16, :, 0], picture[16:, :, 0]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_bench import Bench
-from package_copy import Package
+from harness import Bench, Gate, Package
 
 from lltm_jit.jit.machine import nvrtc
 from lltm_jit.jit.machine.toolchain import Nvrtc
@@ -47,6 +46,18 @@ def template(tmp_path_factory) -> Path:
     command = ["c++", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)]
     subprocess.run(command, check=True)
     return library
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    """An empty cache, for the real compiler."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def gate(tmp_path) -> Gate:
+    return Gate(tmp_path / "gate")
 
 
 @pytest.fixture
@@ -95,6 +106,14 @@ def cuda(bench, monkeypatch):
     monkeypatch.setattr("torch.version.cuda", "13.0")
     monkeypatch.setattr("lltm_jit.jit.machine.gpus.compute_capabilities", list)
     return bench
+
+
+@pytest.fixture
+def toolkit(cuda, monkeypatch) -> Path:
+    """The root of a CUDA toolkit, which CUDA_HOME names."""
+    root = cuda.write_nvcc()
+    monkeypatch.setenv("CUDA_HOME", str(root))
+    return root
 
 
 @pytest.fixture

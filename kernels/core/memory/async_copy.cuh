@@ -1,4 +1,5 @@
-// Copies from memory to shared memory that go on beside the computation (chips of 8.0 and later).
+// Copies from memory to shared memory that go on beside the computation. On chips before 8.0, which cannot do that, the
+// thread copies at once.
 // A thread's copies are committed in groups, which end in that order.
 #pragma once
 
@@ -9,6 +10,7 @@ namespace lltm_jit {
 // The first `valid` of kBytes bytes (4, 8 or 16), and zeros for the others.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t shared, const void* source, int valid) {
+#if __CUDA_ARCH__ >= 800
   if constexpr (kBytes == 16) {  // past the first level of cache, where nobody else will look
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(source),
                  "r"(valid)
@@ -18,16 +20,35 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* source, 
                  "n"(kBytes), "r"(valid)
                  : "memory");
   }
+#else
+  // The shortest elements have two bytes, and most copies are whole.
+  struct alignas(kBytes) {
+    uint16_t parts[kBytes / 2];
+  } copy{};
+  if (valid == kBytes) {
+    copy = *static_cast<const decltype(copy)*>(source);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 2; ++i) {
+      if (2 * i < valid) copy.parts[i] = static_cast<const uint16_t*>(source)[i];
+    }
+  }
+  *static_cast<decltype(copy)*>(__cvta_shared_to_generic(shared)) = copy;
+#endif
 }
 
 __device__ __forceinline__ void commit_copies() {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
 }
 
 // Waits until at most kPending groups of this thread are under way.
 template <int kPending>
 __device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
 }
 
 }  // namespace lltm_jit

@@ -1,5 +1,5 @@
-// The tensor cores' products of a warp: 16 x 8 sums in float, of 16-bit operands with 16 k. For code of
-// chips of 8.0 and later.
+// The tensor cores' products of a warp: 16 x 8 sums in float, of 16-bit operands with 16 k. Those of chips before 8.0
+// multiply halves alone, with 8 k; there, products of bfloat16 are made of floats.
 //
 // Note [Fragments]
 // Lane l has of a matrix of 8 x 8 halves the elements (l / 4, l % 4 * 2) and the one to its right,
@@ -11,14 +11,34 @@
 
 #include <cstdint>
 
-#include "core/types/cuda.cuh"
+#include "core/types/half2.cuh"
 
 namespace lltm_jit {
+
+// The same without tensor cores: each lane of four has a quarter of the k of its row of A and its column of B.
+template <typename scalar_t>
+__device__ __forceinline__ void multiply_in_floats(float (&sums)[4], const uint32_t (&a)[4],
+                                                   const uint32_t (&b)[2]) {
+  const int lane = threadIdx.x % 32;
+  for (int quarter = 0; quarter < 4; ++quarter) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const uint32_t of_a = __shfl_sync(~0u, a[half * 2 + e / 2], lane / 4 * 4 + quarter);
+        const uint32_t of_b = __shfl_sync(~0u, b[half], (lane % 4 * 2 + e % 2) * 4 + quarter);
+        sums[e] = fmaf(first_of<scalar_t>(of_a), first_of<scalar_t>(of_b), sums[e]);
+        sums[e] = fmaf(second_of<scalar_t>(of_a), second_of<scalar_t>(of_b), sums[e]);
+      }
+    }
+  }
+}
 
 // sums += a b. Volatile, so that it stays between the loads and stores around it.
 template <typename scalar_t>
 __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
                                     const uint32_t (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
 #define LLTM_JIT_MMA(type)                                                            \
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
                ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
@@ -30,9 +50,23 @@ __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
     LLTM_JIT_MMA("bf16");
   }
 #undef LLTM_JIT_MMA
+#else
+  if constexpr (std::is_same_v<scalar_t, Half>) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      asm volatile(
+          "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+          "{%0, %1, %2, %3};"
+          : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+          : "r"(a[half * 2]), "r"(a[half * 2 + 1]), "r"(b[half]));
+    }
+  } else {
+    multiply_in_floats<scalar_t>(sums, a, b);
+  }
+#endif
 }
 
-// The same of floats as TF32, with 8 k. Lane l has of A the elements (l / 4, l % 4) and (l / 4 + 8, l % 4), then those
+// For chips of 8.0 and later, the same of floats as TF32, with 8 k. Lane l has of A the elements (l / 4, l % 4) and (l / 4 + 8, l % 4), then those
 // four columns to the right; and of B (l % 4, l / 4) and the one four rows below.
 __device__ __forceinline__ void mma_tf32(float (&sums)[4], const uint32_t (&a)[4],
                                          const uint32_t (&b)[2]) {

@@ -1,5 +1,5 @@
 // Tensor cores for products that stay in a warp's registers: 16 x 8 sums at a time, of half
-// operands. For code of chips of 8.0 and later. See Note [Fragments] (mma.cuh).
+// operands. Sums in half of 16 k are for code of chips of 8.0 and later. See Note [Fragments] (mma.cuh).
 #pragma once
 
 #include <cstdint>

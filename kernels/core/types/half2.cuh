@@ -1,5 +1,6 @@
 // Two 16-bit floats in a register: what kernels that compute in half do with them, without
-// <cuda_fp16.h>. The first of a pair is in the lower bits. For code of chips of 8.0 and later.
+// <cuda_fp16.h>. The first of a pair is in the lower bits. pack2(), first_of() and second_of() are for all chips, the
+// others for code of chips of 8.0 and later.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@ namespace lltm_jit {
 // Rounds to nearest, ties to even.
 template <typename scalar_t>
 __device__ __forceinline__ uint32_t pack2(float first, float second) {
+#if __CUDA_ARCH__ >= 800
   uint32_t pair;
   if constexpr (std::is_same_v<scalar_t, Half>) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
@@ -18,6 +20,9 @@ __device__ __forceinline__ uint32_t pack2(float first, float second) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   }
   return pair;
+#else
+  return from_opmath<scalar_t>(first).bits | uint32_t(from_opmath<scalar_t>(second).bits) << 16;
+#endif
 }
 
 template <typename scalar_t>

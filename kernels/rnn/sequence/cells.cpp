@@ -87,7 +87,8 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
     for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
       if (pass == SequencePass::Backward && !training) continue;
       const auto plan = plan_for_rows(sizes, pass, described(gpu));
-      const SequenceUse use{pass, training ? kSavesAll : kSavesNothing, controls};
+      const SequenceUse use{pass, training ? kSavesAll : kSavesNothing,
+                            controls ? kZeroResets : kNoControls};
       requests.push_back(sequence_request(sizes, use, plan, known.cuda));
     }
   } else if (known.product) {

@@ -53,9 +53,12 @@ class Sequence {
         dtype_(in.gates.scalar_type()) {
     const auto batch_size = in.gates.sym_size(1), hidden_size = in.weight_hh.sym_size(1);
     const Tensor none = in.gates.new_zeros_symint({batch_size, hidden_size});
-    state_.push_back(running(in.h_0 ? *in.h_0 : none));
+    const auto h = GivenStates::of_h(in), cells = GivenStates::of_cells(in);
+    state_.push_back(running(h.first ? *h.first : none));
+    resets_.push_back(h.resets ? running(*h.resets) : Tensor());
     for (int s = 1; s < cell.states; ++s) {
-      state_.push_back(running(in.c_0 ? in.c_0->select(0, s - 1) : none));
+      state_.push_back(running(cells.first ? cells.first->select(0, s - 1) : none));
+      resets_.push_back(cells.resets ? running(cells.resets->select(1, s - 1)) : Tensor());
     }
     if (in.parameters) {
       for (const Tensor& p : in.parameters->unbind(0)) parameters_.push_back(running(p));
@@ -66,6 +69,9 @@ class Sequence {
   const Tensors& state() const { return state_; }
   // The place in the arrays of the step that is computed as number `i`.
   int64_t place(int64_t i) const { return in_.reverse ? steps_ - 1 - i : i; }
+  // Whether rows are reset to given states, of one for all steps.
+  bool resets_to_given(int s) const { return resets_[s].defined(); }
+  bool resets_to_one(int s) const { return is_one(resets_[s]); }
 
   // Computes the next step. `hidden` is the hidden part of the gates, bias included.
   Step next() {
@@ -75,7 +81,12 @@ class Sequence {
       const Tensor control = in_.control->select(0, t).unsqueeze(1);
       step.resets = control.eq(kResets);  // a row that holds keeps its state
       step.holds = control.bitwise_and(kHolds).to(at::kBool);
-      for (Tensor& state : state_) state = state.masked_fill(step.resets, 0);
+      for (int s = 0; s < cell_.states; ++s) {
+        const Tensor& given = resets_[s];
+        state_[s] = given.defined()
+                        ? given.select(0, is_one(given) ? 0 : t).where(step.resets, state_[s])
+                        : state_[s].masked_fill(step.resets, 0);
+      }
     }
     step.old = state_;
     step.old_h = state_[0].to(dtype_);
@@ -117,6 +128,9 @@ class Sequence {
  private:
   Tensor running(const Tensor& tensor) const { return tensor.to(state_dtype(dtype_)); }
   Tensors parts(const Tensor& gates) const { return gates.chunk(cell_.gates, 1); }
+  static bool is_one(const Tensor& resets) {
+    return resets.sym_size(0).sym_eq(1).guard_bool(__FILE__, __LINE__);
+  }
 
   const SequenceInputs& in_;
   const RecurrentCell& cell_;
@@ -124,6 +138,7 @@ class Sequence {
   int64_t steps_, done_ = 0;
   at::ScalarType dtype_;
   Tensors state_, parameters_;
+  Tensors resets_;  // of each state; undefined for zeros
 };
 
 Tensor stacked(const Tensors& tensors) {
@@ -202,6 +217,7 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
     grad.push_back(back.grad_c_n ? back.grad_c_n->select(0, s - 1).to(running) : zeros);
   }
   Tensors grad_gates(steps.size()), grad_hidden(steps.size()), old_h(steps.size());
+  std::vector<Tensors> grad_resets(cell.states, Tensors(steps.size()));
   Tensors grad_parameters(cell.parameters);
   for (int64_t i = sequence.steps() - 1; i >= 0; --i) {
     const int64_t t = sequence.place(i);
@@ -232,6 +248,10 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
       old[s] = old[s] + back.grad_saved_cells->select(0, t).select(0, s - 1).to(running);
     }
     for (int s = 0; s < cell.states; ++s) {
+      if (sequence.resets_to_given(s)) {
+        grad_resets[s][t] =
+            in.control ? old[s].masked_fill(step.resets.logical_not(), 0) : zeros;
+      }
       if (in.control) old[s] = grad[s].where(step.holds, old[s].masked_fill(step.resets, 0));
       grad[s] = old[s];
     }
@@ -249,8 +269,26 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
   }
   if (mask[2]) std::get<2>(grads) = hidden.flatten(0, 1).sum(0);
   if (mask[3]) std::get<3>(grads) = stacked(grad_parameters).to(dtype);
-  if (mask[4]) std::get<4>(grads) = grad[0].to(dtype);
-  if (mask[5]) std::get<5>(grads) = cells_of(grad, grad[0]).to(in.c_0->scalar_type());
+  // Behind the gradient of the state before the first step, those of the states that rows are reset to.
+  const auto with_resets = [&](const Tensor& first, const auto& of_step, int s) {
+    if (!sequence.resets_to_given(s)) return first;
+    Tensors each;
+    for (int64_t t = 0; t < sequence.steps(); ++t) each.push_back(of_step(t));
+    const Tensor all = stacked(each);
+    return cat({first.unsqueeze(0), sequence.resets_to_one(s) ? all.sum(0, true) : all}, 0);
+  };
+  if (mask[4]) {
+    const auto of_step = [&](int64_t t) { return grad_resets[0][t]; };
+    std::get<4>(grads) = with_resets(grad[0], of_step, 0).to(dtype);
+  }
+  if (mask[5]) {
+    const auto of_step = [&](int64_t t) {
+      Tensors of_cells;
+      for (int s = 0; s < cell.states; ++s) of_cells.push_back(grad_resets[s][t]);
+      return cells_of(of_cells, grad[0]);
+    };
+    std::get<5>(grads) = with_resets(cells_of(grad, grad[0]), of_step, 1).to(in.c_0->scalar_type());
+  }
   return grads;
 }
 

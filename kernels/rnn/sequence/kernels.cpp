@@ -33,6 +33,10 @@ OptionalTensor running(const OptionalTensor& cells, at::ScalarType dtype) {
   return cells ? OptionalTensor(cells->to(dtype).contiguous()) : std::nullopt;
 }
 
+GivenStates running_cells(const SequenceInputs& in) {
+  return {running(in.c_0, state_dtype(in.gates.scalar_type())), 3};
+}
+
 // Where the steps begin, and how they go on: backwards in memory if the sequence is reversed.
 template <typename Array>
 Array steps_of(const Tensor& tensor, bool reverse, decltype(Array::data) data) {
@@ -50,6 +54,23 @@ SequenceArray steps_of(const Tensor& tensor, bool reverse) {
 MutableSequenceArray written_steps_of(const Tensor& tensor, bool reverse) {
   if (!tensor.defined()) return {};
   return steps_of<MutableSequenceArray>(tensor, reverse, tensor.mutable_data_ptr());
+}
+
+// Of states that rows are reset to; one that all steps have is not moved.
+template <typename Array>
+Array resets_of(const OptionalTensor& resets, bool reverse, decltype(Array::data) data) {
+  const bool one = resets->size(0) == 1;
+  Array steps = steps_of<Array>(*resets, reverse && !one, data);
+  if (one) steps.step_stride = 0;
+  return steps;
+}
+SequenceArray resets_of(const OptionalTensor& resets, bool reverse) {
+  if (!resets) return {};
+  return resets_of<SequenceArray>(resets, reverse, resets->const_data_ptr());
+}
+MutableSequenceArray written_resets_of(const OptionalTensor& resets, bool reverse) {
+  if (!resets) return {};
+  return resets_of<MutableSequenceArray>(resets, reverse, resets->mutable_data_ptr());
 }
 
 SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
@@ -74,16 +95,17 @@ SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
 // The common arguments of forward and backward pass, dense as the kernels take them.
 struct DenseInputs {
   Tensor weight_hh;
-  OptionalTensor parameters, h_0, control;
+  OptionalTensor parameters, control;
+  GivenStates h, cells;
   bool bidirectional;
 
   DenseInputs(const SequenceInputs& in, bool padded)
       : weight_hh(readable_weights(in.weight_hh, padded)),
         parameters(dense(in.parameters)),
-        h_0(dense(in.h_0)),
         control(in.control),
+        h(padded || !in.h_0 ? dense(in.h_0) : readable(*dense(in.h_0)), 2),
+        cells(running_cells(in)),
         bidirectional(in.bidirectional) {
-    if (h_0 && !padded) h_0 = readable(*h_0);
     if (control && control->stride(-1) != 1) control = control->contiguous();
   }
 
@@ -93,8 +115,10 @@ struct DenseInputs {
     args.weights_stride = weight_hh.stride(-2);
     args.recurrence_stride = weight_hh.stride(0);
     args.parameters = data_or_null(parameters);
-    args.old_h = data_or_null(h_0);
+    args.old_h = data_or_null(h.first);
     if (!control) return;
+    args.reset_h = resets_of(h.resets, reverse);
+    args.reset_cells = resets_of(cells.resets, reverse);
     const Tensor first = bidirectional ? control->select(0, 0) : *control;
     const SequenceArray steps = steps_of(first.unsqueeze(2), reverse);
     args.control = static_cast<const uint8_t*>(steps.data);
@@ -183,13 +207,12 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     SequenceForwardArgs args{sizes_of(in, cell)};
     const DenseInputs inputs(in, is_padded(in, cell));
     const Tensor gates = call.input ? Tensor() : readable(in.gates);
-    const OptionalTensor bias = dense(in.bias_hh), bias_ih = dense(call.bias_ih),
-                         c_0 = running(in.c_0, state_dtype(in.gates.scalar_type()));
+    const OptionalTensor bias = dense(in.bias_hh), bias_ih = dense(call.bias_ih);
     inputs.fill(args, in.reverse);
     args.gates = steps_of(gates, in.reverse);
     args.bias = data_or_null(bias);
     args.input_bias = data_or_null(bias_ih);
-    args.old_cells = data_or_null(c_0);
+    args.old_cells = data_or_null(inputs.cells.first);
     args.output = written_steps_of(output, in.reverse);
     args.new_h = written_states(h_n, call.h_n, call.first);
     if (cell.states > 1) args.new_cells = written_states(c_n, call.c_n, call.first);
@@ -227,7 +250,6 @@ SequenceResults sequence_kernel(const SequenceInputs& in) {
 }
 
 SequenceStates sequence_states_kernel(const SequenceInputs& in) {
-  check_all_steps(in);
   const auto [output, h_n, c_n, saved_gates, saved_cells] = forward(in, kSavesCells);
   return {output, h_n, c_n, saved_cells};
 }
@@ -277,21 +299,35 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   thread_local at::Storage last_gates, last_hidden;
   Tensor grad_gates = empty_gradients(gates, last_gates);
   Tensor grad_hidden = cell.adds_gates ? grad_gates : empty_gradients(gates, last_hidden);
-  Tensor grad_h_0 = wanted(4, h_0);
-  Tensor grad_c_0 = mask[5] ? empty(c_0->sym_sizes(), gates, dtype) : Tensor();
+  const DenseInputs inputs(in.in, padded);
+  // The sums of what rows that are reset leave start from zeros, in the type that the state runs in.
+  const auto empty_first = [&](bool wanted, const OptionalTensor& first, at::ScalarType type) {
+    return wanted ? empty(first->sym_sizes(), gates, type) : Tensor();
+  };
+  const auto zero_resets = [&](bool wanted, const OptionalTensor& resets) {
+    if (!wanted || !resets) return OptionalTensor();
+    auto sizes = resets->sym_sizes().vec();
+    // Steps of a walk at once: each has a sum of its own.
+    if (!cell.product && gates.is_cuda()) sizes[0] = gates.sym_size(0);
+    return OptionalTensor(empty(sizes, gates, dtype).zero_());
+  };
+  Tensor grad_h_0 = empty_first(mask[4], inputs.h.first, gates.scalar_type());
+  Tensor grad_c_0 = empty_first(mask[5], inputs.cells.first, dtype);
+  const OptionalTensor grad_reset_h = zero_resets(mask[4], inputs.h.resets);
+  const OptionalTensor grad_reset_cells = zero_resets(mask[5], inputs.cells.resets);
   Tensor grad_parameters;
   if (cell.parameters > 0) {
     grad_parameters = empty({cell.parameters, gates.size(1), in.output.size(2)}, gates, dtype);
   }
 
-  const DenseInputs inputs(in.in, padded);
   const Tensor input_gates = readable(gates);
   Tensor output = in.output;
   std::vector<Tensor> before;  // for each direction
-  OptionalTensor old_h = inputs.h_0, grad_output = in.grad_output;
+  GivenStates h = inputs.h;
+  OptionalTensor grad_output = in.grad_output;
   if (padded) {
     const PaddedOutputs copies(in);
-    output = copies.output, old_h = copies.h_0, grad_output = copies.grad_output;
+    output = copies.output, h = copies.h, grad_output = copies.grad_output;
     if (!control) before = copies.before;
   }
   output = readable(output.contiguous());
@@ -314,6 +350,8 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   if (!cell.adds_gates) args.grad_hidden = written_steps_of(grad_hidden, reverse);
   args.grad_old_h = data_or_null(grad_h_0);
   args.grad_old_cells = data_or_null(grad_c_0);
+  args.grad_reset_h = written_resets_of(grad_reset_h, reverse);
+  args.grad_reset_cells = written_resets_of(grad_reset_cells, reverse);
   args.grad_parameters = data_or_null(grad_parameters);
 #ifdef LLTM_JIT_CUDA
   if (gates.is_cuda() && !cell.product) {
@@ -334,7 +372,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   if (mask[0]) of_gates = grad_gates;
   Tensor* sums = mask[2] ? &of_bias : nullptr;
   if (mask[1]) {
-    of_weights = cell.product ? small_grad_weight_hh(grad_hidden, output, old_h, in.in, sums)
+    of_weights = cell.product ? small_grad_weight_hh(grad_hidden, output, h, in.in, sums)
                               : empty(weight_hh.sym_sizes(), weight_hh);
   }
   if (mask[1] && !of_weights.defined() && !before.empty()) {
@@ -342,15 +380,24 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     of_weights = grad_weight_hh_of_padded(grad_hidden, before, in.in, in.in.tf32 ? nullptr : sums);
   } else if (mask[1] && !of_weights.defined()) {
     of_weights = now_or_later(put_off, weight_hh.sizes(), gates,
-                              grad_weight_hh_of(grad_hidden, output, old_h, in.in));
+                              grad_weight_hh_of(grad_hidden, output, h, in.in));
   }
   if (mask[2] && !of_bias.defined()) {
     of_bias = now_or_later(put_off, grad_hidden.sizes().slice(2), gates,
                            [grad_hidden = grad_hidden] { return grad_bias(grad_hidden); });
   }
   if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
-  of_h_0 = grad_h_0;
-  if (mask[5]) of_c_0 = grad_c_0.to(c_0->scalar_type());
+  const auto with_resets = [](const Tensor& first, const OptionalTensor& resets,
+                              const OptionalTensor& given) {
+    if (!resets) return first;
+    const bool one = given->size(0) < resets->size(0);
+    const Tensor sums = one ? resets->sum(0, /*keepdim=*/true) : *resets;
+    return cat({first.unsqueeze(0), sums.to(first.scalar_type())}, 0);
+  };
+  of_h_0 = with_resets(grad_h_0, grad_reset_h, inputs.h.resets);
+  if (mask[5]) {
+    of_c_0 = with_resets(grad_c_0, grad_reset_cells, inputs.cells.resets).to(c_0->scalar_type());
+  }
   return grads;
 }
 

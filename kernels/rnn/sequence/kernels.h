@@ -35,10 +35,17 @@ namespace lltm_jit {
 
 // What a step does to a row, besides computing it.
 enum SequenceControl : uint8_t {
-  kResets = 1,  // the state is set to zero before the step
+  kResets = 1,  // before the step the state is set to zero, or to a state that the call gives
   // The step is not computed: the output is zero, the state stays. Only before a row's first step that is
   // computed, or after its last.
   kHolds = 2,
+};
+
+// How kernels of one launch are compiled for such bytes.
+enum SequenceControls : int {
+  kNoControls,
+  kZeroResets,
+  kGivenResets,  // rows are reset to given states
 };
 
 // What a forward pass saves of each step.
@@ -102,7 +109,10 @@ struct SequenceForwardArgs : SequenceSizes {
   const void* bias;                           // [gates*units], of the hidden part; or null
   const void* parameters;                     // [parameters, units]; or null
   const void* old_h;                          // [batch, units]; or null for zeros
-  const void* old_cells;   // [states-1, batch, units] of state_type; or null for zeros
+  const void* old_cells;  // [states-1, batch, units] of state_type; or null for zeros
+  // What rows are reset to before a step: [steps, batch, units], and [steps, states-1, batch, units] of state_type, in
+  // rows of `units`; or null for zeros. A step_stride of 0 means that all steps have the same.
+  SequenceArray reset_h, reset_cells;
   const uint8_t* control;  // [directions, steps, batch], SequenceControl; or null
   int64_t control_step_stride,
       control_direction_stride;  // the first is signed, as that of the gates
@@ -143,17 +153,28 @@ struct SequenceBackwardArgs : SequenceSizes {
   const void* weights;
   int64_t weights_stride, recurrence_stride;
   const void* parameters;
-  const void* old_h;  // or null for zeros
+  const void* old_h;                   // or null for zeros
+  SequenceArray reset_h, reset_cells;  // as forward
   const uint8_t* control;
   int64_t control_step_stride, control_direction_stride;
   MutableSequenceArray grad_gates;   // [steps, batch, gates*units] written: of the input's part
   MutableSequenceArray grad_hidden;  // likewise of the hidden part; null if the cell adds its gates
   void* grad_old_h;                  // [batch, units] written; or null
   void* grad_old_cells;              // [states-1, batch, units] of state_type, written; or null
+  // As reset_h and reset_cells, but both of state_type: gradients are added to zeros. Null if they are not wanted, as
+  // those of reset_h are only with grad_old_h.
+  MutableSequenceArray grad_reset_h, grad_reset_cells;
   void* grad_parameters;  // [parameters, batch, units] of state_type, written: sums of all steps
   void* workspace;        // of SequencePlan::workspace bytes, on a GPU
   SequenceArray grad_saved_cells;  // as saved_cells; or null
   int64_t first_row;               // of a launch, Note [Many rows]
 };
+
+// Of either pass.
+template <typename Args>
+SequenceControls controls_of(const Args& args) {
+  if (!args.control) return kNoControls;
+  return args.reset_h.data || args.reset_cells.data ? kGivenResets : kZeroResets;
+}
 
 }  // namespace lltm_jit

@@ -117,10 +117,21 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
   check_tensor(kFunction, "bias_hh", in.bias_hh, gates, {rows}, "[gates*hidden_size]");
   check_tensor(kFunction, "parameters", in.parameters, gates, {cell.parameters, hidden_size},
                "[parameters, hidden_size]");
-  check_tensor(kFunction, "h_0", in.h_0, gates, {batch_size, hidden_size},
-               "[batch_size, hidden_size]");
-  check_tensor(kFunction, "c_0", in.c_0, gates, {cell.states - 1, batch_size, hidden_size},
-               "[states-1, batch_size, hidden_size]", /*cells=*/true);
+  const auto check_states = [&](const char* name, const OptionalTensor& states,
+                                std::vector<c10::SymInt> sizes, const char* shape,
+                                const char* with_resets, bool cells) {
+    const bool resets = states && states->dim() == int64_t(sizes.size()) + 1;
+    if (resets) {
+      const bool one = states->sym_size(0).sym_eq(2).guard_bool(__FILE__, __LINE__);
+      sizes.insert(sizes.begin(), one ? c10::SymInt(2) : 1 + steps);
+    }
+    check_tensor(kFunction, name, states, gates, sizes, resets ? with_resets : shape, cells);
+  };
+  check_states("h_0", in.h_0, {batch_size, hidden_size}, "[batch_size, hidden_size]",
+               "[1 + resets, batch_size, hidden_size]", /*cells=*/false);
+  check_states("c_0", in.c_0, {cell.states - 1, batch_size, hidden_size},
+               "[states-1, batch_size, hidden_size]",
+               "[1 + resets, states-1, batch_size, hidden_size]", /*cells=*/true);
   if (in.control) {
     const Argument control{kFunction, "control", *in.control};
     check_dense(control);
@@ -139,12 +150,6 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
 std::vector<c10::SymInt> saved_gates_sizes(const SequenceInputs& in, const RecurrentCell& cell) {
   if (cell.product) return in.gates.sym_sizes().vec();
   return {0, 0, 0};
-}
-
-void check_all_steps(const SequenceInputs& in) {
-  TORCH_CHECK(!in.control,
-              "recurrent_sequence_states(): expected control to be None, since steps "
-              "that hold have no states of their own");
 }
 
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
@@ -171,7 +176,6 @@ const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
   check("grad_h_n", in.grad_h_n, {batch_size, hidden_size}, "[batch_size, hidden_size]");
   check("grad_c_n", in.grad_c_n, {cell.states - 1, batch_size, hidden_size},
         "[states-1, batch_size, hidden_size]", /*cells=*/true);
-  if (in.grad_saved_cells) check_all_steps(in.in);
   check("grad_saved_cells", in.grad_saved_cells, in.saved_cells.sym_sizes(), of_cells,
         /*cells=*/true);
   return cell;
@@ -204,7 +208,6 @@ std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell,
 
 template <typename Results>
 Results sequence_formula(const SequenceInputs& in) {
-  if (kHasStates<Results>) check_all_steps(in);
   const auto [output, h_n, c_n, saved_gates, saved_cells] = sequence_forward_formula(in);
   if constexpr (kHasStates<Results>) {
     return {output, h_n, c_n, saved_cells};
@@ -224,7 +227,6 @@ Results sequence_autograd(const SequenceInputs& in) {
     return below_autograd(op, gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse,
                           cell, tf32, bidirectional);
   }
-  if (kHasStates<Results>) check_all_steps(in);
   auto [output, h_n, c_n, saved_gates, saved_cells] =
       below_autograd(ops::recurrent_sequence_forward, gates, weight_hh, bias_hh, parameters, h_0,
                      c_0, control, reverse, cell, tf32, bidirectional);

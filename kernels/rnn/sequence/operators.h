@@ -38,6 +38,21 @@ struct SequenceInputs {
   bool bidirectional;  // Note [Recurrences]
 };
 
+// h_0 or c_0 of a call. Behind the state that the sequence begins with, it may have those that rows are reset to, one
+// for all steps or one for each.
+struct GivenStates {
+  OptionalTensor first, resets;
+
+  // dim: the dimensions of one state.
+  GivenStates(const OptionalTensor& states, int64_t dim) : first(states) {
+    if (!states || states->dim() == dim) return;
+    first = states->select(0, 0);
+    resets = states->narrow_symint(0, 1, states->sym_size(0) - 1);
+  }
+  static GivenStates of_h(const SequenceInputs& in) { return {in.h_0, 2}; }
+  static GivenStates of_cells(const SequenceInputs& in) { return {in.c_0, 3}; }
+};
+
 struct SequenceBackwardInputs {
   const OptionalTensor &grad_output, &grad_h_n, &grad_c_n;
   SequenceInputs in;
@@ -103,8 +118,6 @@ const RecurrentCell& check_sequence(const SequenceInputs& in);
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in);
 // Those of a cell without a product are the gates, which are not saved again.
 std::vector<c10::SymInt> saved_gates_sizes(const SequenceInputs& in, const RecurrentCell& cell);
-// For operators that return the states of all steps, or take their gradients.
-void check_all_steps(const SequenceInputs& in);
 
 // The type that the state runs in: the arithmetic type of the elements.
 inline at::ScalarType state_dtype(at::ScalarType dtype) {

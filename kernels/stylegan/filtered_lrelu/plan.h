@@ -10,7 +10,7 @@
 namespace lltm_jit {
 
 struct FlrGpu {
-  int architecture;  // 90 for 9.0
+  int architecture;  // that the loaded code was made for: 90 for 9.0
   int shared_bytes;  // of shared memory, that a block may ask for
 };
 

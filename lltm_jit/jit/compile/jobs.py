@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..user import cancel, settings
+from ..user import settings
+from ..user.errors import check_wanted
 from ..user.progress import many
 
 GIBIBYTE = 1 << 30
@@ -110,7 +111,7 @@ def compilers(jobs: int, wanted: int) -> Iterator[int]:
     try:
         with _changed:
             while _taken >= jobs:
-                cancel.check()
+                check_wanted()
                 _changed.wait(0.05)
             mine = max(1, min(wanted, jobs - _taken))
             _taken += mine

@@ -27,8 +27,8 @@ from ..machine.tools import SPEAK_PLAINLY, find_ninja
 from ..request import flags
 from ..request.request import Request
 from ..store import cache
-from ..user import cancel, settings
-from ..user.errors import BuildError, ToolchainError
+from ..user import settings
+from ..user.errors import BuildError, ToolchainError, check_wanted
 from ..user.progress import FAILED
 from .headers import Headers
 
@@ -260,7 +260,7 @@ def _pass_on(
     waiting = select.poll()
     waiting.register(output, select.POLLIN)
     while True:
-        cancel.check()
+        check_wanted()
         if not waiting.poll(1000 * (_LAST_WORDS if failed else _TICK)):
             if ended:
                 return

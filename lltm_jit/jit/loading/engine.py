@@ -21,9 +21,17 @@ from ..store import cache
 from ..store.cache import DamagedBuild, Record
 from ..store.files import Stamps
 from ..user import settings
-from ..user.errors import BuildError, SourceEdited, ToolchainError
-from . import background, importing
-from .build import Build, BuildInfo, info_of, own_files
+from ..user.errors import BuildError, SourceEdited, ToolchainError, cancelled_by
+from . import background
+from .build import (
+    Build,
+    BuildInfo,
+    check_library,
+    import_library,
+    info_of,
+    own_files,
+    thread_lock,
+)
 
 if TYPE_CHECKING:
     from ..user.progress import Reporter
@@ -56,7 +64,7 @@ def load(spec: Spec, *, verbose: bool | None = None, reporter: Reporter | None =
         if build.operators:
             from . import operators
 
-            with importing.thread_lock("operators"):
+            with thread_lock("operators"):
                 operators.put_in_force(build.operators)
         return build
 
@@ -68,7 +76,7 @@ def find(spec: Spec) -> Build | None:
     with cache.at_root(spec.root):
         cache.check_private()
         request = Request(spec)
-        with importing.thread_lock(request.key):
+        with thread_lock(request.key):
             return _ready(request, lambda text: _reporter().say(text))
 
 
@@ -97,7 +105,7 @@ def _import(request: Request, record: Record, cached: bool) -> Build:
     """Load a library that is known to be valid; a later load of its content returns it again."""
     if record.key not in _loaded:
         info = info_of(record, request, cached=cached)
-        module = importing.import_library(request, record)
+        module = import_library(request, record)
         for build in list(_loaded.values()):
             if build.record.name == record.name and not build.spec.ours:
                 build.keep_classes()
@@ -170,7 +178,7 @@ def _with_request(spec: Spec, reporter: Reporter, action: Callable[[Request], T]
         for _ in range(_ATTEMPTS):
             request = Request(spec)
             try:
-                with importing.thread_lock(request.key):
+                with thread_lock(request.key):
                     return action(request)
             except KeyboardInterrupt as interrupt:
                 told = f"KeyboardInterrupt: {spec.title} is not built; what it compiled is kept"
@@ -230,7 +238,7 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
             if record is None or not _fits(request, record, stamps, with_compiler):
                 continue
             cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
-            importing.check_library(record, stamps)
+            check_library(record, stamps)
             return record
         except DamagedBuild as damage:
             say(f"the cached build {directory.name} is damaged: {damage}")
@@ -287,8 +295,6 @@ def build_all(
 def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
     """The results of several builds; when one fails, the others are cancelled."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
-
-    from ..user.cancel import cancelled_by
 
     calls, unwanted = list(calls), threading.Event()
     if len(calls) == 1:

@@ -19,7 +19,7 @@ from ..request.request import TOOLS, Request, differences
 from ..store import cache, files
 from ..store.cache import DamagedBuild, Record
 from ..user.progress import Reporter
-from . import importing
+from .build import check_library
 
 _FOLDER = r"-(?:I|isystem|iquote|idirafter)"  # for headers, which another machine has elsewhere
 _KINDS = r"-(?:g|G|lineinfo|fsanitize=.*)$"
@@ -34,7 +34,7 @@ def matching(request: Request, folder: Path) -> Record | None:
         record = cache.read_record(folder, f"{request.spec.name}.json")
         problem = why_not(request, record) if record else ""
         if record and not problem:
-            importing.check_library(record, files.Stamps())
+            check_library(record, files.Stamps())
     except DamagedBuild as damage:
         problem = str(damage)
     if problem:

@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary
 from ..request.request import differences
 from ..request.spec import Spec
 from ..store import cache
-from ..user import cancel
-from ..user.errors import LltmJitError
-from . import background, engine, importing
-from .build import Build
+from ..user.errors import LltmJitError, ended_after
+from . import background, engine
+from .build import Build, swap_ops, thread_lock
 
 
 class Reload(NamedTuple):
@@ -56,7 +55,7 @@ def give(build: Build) -> ModuleType:
     From now on it can be reloaded, and also imported by its name, unless another module has that
     name.
     """
-    with importing.thread_lock(_TURN):
+    with thread_lock(_TURN):
         modules = ((m, shown) for m, shown in given_modules() if isinstance(m, ModuleType))
         showing = [module for module, shown in modules if shown is build]
         if showing:
@@ -75,7 +74,7 @@ def give(build: Build) -> ModuleType:
 def load_and_give(spec: Spec, verbose: bool, timeout: float | None = None) -> ModuleType | str:
     """What ``load`` returns for a spec: its module, or the path of what is none."""
     background.stand_back(spec)
-    with cancel.ended_after(timeout):
+    with ended_after(timeout):
         build = engine.load(spec, verbose=verbose or None)
     library = build.info.library
     place = cache.put(library, Path(spec.root)) if spec.root else library
@@ -113,14 +112,14 @@ def reload_module(module: Shown) -> Reload:
     """
     began = time.perf_counter()
     build = engine.load(given(module).spec)
-    with importing.thread_lock(_TURN):
+    with thread_lock(_TURN):
         old = given(module)
         if build is old:
             pass
         elif not isinstance(module, ModuleType):
             module.use(build)
         else:
-            importing.swap_ops(module, SimpleNamespace(**build.names))
+            swap_ops(module, SimpleNamespace(**build.names))
             vars(module).update(build.names)
             for name in old.names.keys() - build.names.keys():
                 vars(module).pop(name, None)

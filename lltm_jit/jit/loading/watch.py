@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 
 from ..request.spec import CUDA_SUFFIXES, HEADER_SUFFIXES, OF_GCC
 from ..store.files import stamp_of
-from ..user.cancel import Cancelled, cancelled_by
-from ..user.errors import LltmJitError
+from ..user.errors import Cancelled, LltmJitError, cancelled_by
 from .reload import Reload
 
 _SUFFIXES = (*OF_GCC, *CUDA_SUFFIXES, *HEADER_SUFFIXES)

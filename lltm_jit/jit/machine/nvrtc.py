@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..user import cancel
-from ..user.errors import BuildTimeout, ToolchainError
+from ..user.errors import BuildTimeout, Cancelled, ToolchainError, check_wanted
 
 
 class Compiled(NamedTuple):
@@ -57,8 +56,8 @@ def compile(
 
     def interrupt(*_: Any) -> int:
         try:
-            cancel.check()
-        except (cancel.Cancelled, BuildTimeout, KeyboardInterrupt) as error:  # C cannot pass it on
+            check_wanted()
+        except (Cancelled, BuildTimeout, KeyboardInterrupt) as error:  # C cannot pass it on
             stopped.append(error)
         return bool(stopped)
 

@@ -17,7 +17,6 @@ import torch
 
 from ..user import settings
 from ..user.errors import ToolchainError
-from . import nvrtc
 
 # Tools answer in English, and without colours, whatever the user's own settings are.
 SPEAK_PLAINLY = {"LC_ALL": "C.UTF-8", "LANGUAGE": "", "NO_COLOR": "1", "GCC_COLORS": ""}
@@ -63,6 +62,8 @@ def probe_nvcc(command: list[str]) -> dict[str, Any]:
 
 def probe_nvrtc(command: list[str]) -> dict[str, Any]:
     """Of the library at a path, whose PTX begins with its whole version."""
+    from . import nvrtc  # which most builds do without
+
     (path,) = command
     found: dict[str, Any] = {"version": "", "newest": (0, 0), "watch": []}
     with suppress(OSError, ToolchainError):  # no library, or one of another processor

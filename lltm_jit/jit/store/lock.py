@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..user import cancel, settings
-from ..user.errors import CacheError
+from ..user import settings
+from ..user.errors import CacheError, check_wanted
 from . import cache
 
 _open: dict[int, os.stat_result] = {}  # descriptors of this process's locks
@@ -39,7 +39,7 @@ def held(
     Raises:
         CacheError: the file system has no locks, or nothing can be written.
     """
-    cancel.check()
+    check_wanted()
     cache.make_builds_directory()
     said, came = False, time.monotonic()
     while True:
@@ -52,7 +52,7 @@ def held(
             say(f"waiting for {holder or 'another process that is building'}")
             said = True
         time.sleep(0.1 if said else 0.02)
-        cancel.check(f"waiting for {holder or 'another process'}")
+        check_wanted(f"waiting for {holder or 'another process'}")
         look()
     try:
         yield

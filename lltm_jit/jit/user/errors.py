@@ -3,17 +3,27 @@
 Those that can stop an ``import`` are also ``ImportError``, so that ``try: import ... except
 ImportError`` treats a failed build like a missing package. They are also ``RuntimeError``, which is
 what torch raises for a failed build.
+
+Ctrl-C reaches only the main thread; a build in another thread checks here, while it waits, whether
+it is cancelled or takes too long.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_unwanted: ContextVar[tuple[threading.Event, ...]] = ContextVar("unwanted", default=())
+_limit: ContextVar[tuple[float, float] | None] = ContextVar("limit", default=None)
 
 
 class LltmJitError(RuntimeError):
@@ -77,6 +87,51 @@ class SourceMissing(LltmJitError, FileNotFoundError):
 
 class SourceEdited(Exception):
     """A file changed during the build, which then matches neither version; build again."""
+
+
+class Cancelled(Exception):
+    """The build was cancelled, and left nothing behind."""
+
+
+@contextmanager
+def cancelled_by(event: threading.Event) -> Iterator[None]:
+    """Cancel the builds of this thread once the event is set, inside a ``with`` block."""
+    token = _unwanted.set((*_unwanted.get(), event))
+    try:
+        yield
+    finally:
+        _unwanted.reset(token)
+
+
+@contextmanager
+def ended_after(seconds: float | None) -> Iterator[None]:
+    """End the builds of this thread after some seconds, inside a ``with`` block.
+
+    Raises:
+        ValueError: that is no time.
+    """
+    if seconds is not None and not seconds >= 0:
+        raise ValueError(f"expected timeout to be a number of seconds from 0 on, but got {seconds}")
+    token = _limit.set((seconds, time.monotonic() + seconds) if seconds is not None else None)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def check_wanted(doing: str = "") -> None:
+    """Called before a build, and wherever it waits, with what it does there.
+
+    Raises:
+        Cancelled: the build was cancelled.
+        BuildTimeout: it takes longer than it was given.
+    """
+    limit = _limit.get()
+    if limit is not None and time.monotonic() > limit[1]:
+        told = f", while {doing}" if doing else ""
+        raise BuildTimeout(f"error: the build was ended after {limit[0]:g} s{told}")
+    if any(event.is_set() for event in _unwanted.get()):
+        raise Cancelled
 
 
 def own_frames_hidden(function: Callable[P, R]) -> Callable[P, R]:

@@ -44,9 +44,8 @@ def convert(model: nn.Module) -> nn.Module:
     A warning names each layer that is left as it is, with the reason: its ``forward`` is not
     torch's own, it is parametrised or quantized, or there are no kernels for its dtype or device.
 
-    With a GRU or an RNN of one direction on a CPU, torch allows changes of the output in place
-    before a backward pass, such as those of ``relu_()`` or of dropout with ``inplace=True``. Ours
-    saves the output for that pass, as torch's LSTM does, and raises torch's error.
+    On a GPU the output of a layer with ``batch_first`` is a view, which ``output.detach_()``
+    refuses: write ``output = output.detach()``. States may be detached in place.
 
     Args:
         model: the model, or a single layer. It is changed in place.

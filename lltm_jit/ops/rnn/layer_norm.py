@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from lltm_jit._library import refuse
 from lltm_jit.ops.rnn.layers import cell_of
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
+from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_with_cells
+from lltm_jit.ops.rnn.recurrent_layer.parts import Results
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import named, under_own_name
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell
-from lltm_jit.ops.rnn.sequence import input_gates, run_sequence
+from lltm_jit.ops.rnn.sequence import input_gates, run_sequence, with_resets
 
 if TYPE_CHECKING:
     from lltm_jit.ops.rnn.recurrent_layer.types import Call
@@ -55,17 +57,24 @@ class _LayerNormLayer(RecurrentLayer):
         names: list[str],
         reverse: bool,
         tf32: bool,
+        every: bool,
+        resets: bool,
         x: Tensor,
         h_0: Tensor | None,
         c_0: Tensor | None,
         control: Tensor | None,
+        reset_h: Tensor | None,
+        reset_cells: Tensor | None,
         *weights: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Results:
         kinds = [name.partition("_l")[0] for name in names]
         own = dict(zip(kinds, weights, strict=True))
+        states = (with_resets(h_0, reset_h), with_resets(c_0, reset_cells))
         gates = self._gates(x, own, tf32)
-        args = (gates, own["weight_hh"], None, own["parameters"], h_0, c_0, control)
-        return run_sequence(self.cell.name, args, reverse, tf32)
+        args = (gates, own["weight_hh"], None, own["parameters"], *states, control)
+        if every:
+            return run_with_cells(self.cell.name, args, resets, reverse, tf32, False)
+        return *run_sequence(self.cell.name, args, reverse, tf32), None
 
 
 @under_own_name

@@ -122,12 +122,17 @@ class LSTM(RecurrentLayer, nn.LSTM):
     projects = True
 
     def _layers(
-        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        outputs, (h_n, c_n) = super()._layers(parts, states)
+        self,
+        parts: list[tuple[Tensor, Steps]],
+        states: list[Tensor] | None,
+        return_states: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        outputs, (h_n, c_n), every = super()._layers(parts, states, return_states)
         if self.proj_size:
-            (c_n,) = _as_autocast(parts[0][0] if states is None else states[1], [c_n])
-        return outputs, [h_n, c_n]
+            given = parts[0][0] if states is None else states[1]
+            (c_n,) = _as_autocast(given, [c_n])
+            every[1:] = _as_autocast(given, every[1:])
+        return outputs, [h_n, c_n], every
 
     if TYPE_CHECKING:
         __call__: Call[tuple[Tensor, Tensor]]
@@ -157,13 +162,18 @@ class GRU(RecurrentLayer, nn.GRU):
     """
 
     cell = _CellOfLibrary()
+    output_may_change = True
 
     def _layers(
-        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        outputs, last = super()._layers(parts, states)
+        self,
+        parts: list[tuple[Tensor, Steps]],
+        states: list[Tensor] | None,
+        return_states: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        outputs, last, every = super()._layers(parts, states, return_states)
         given = parts[0][0] if states is None else states[0]
-        return _as_autocast(given, outputs), _as_autocast(given, last)
+        outputs, last, every = (_as_autocast(given, each) for each in (outputs, last, every))
+        return outputs, last, every
 
     if TYPE_CHECKING:
         __call__: Call[Tensor]
@@ -199,6 +209,8 @@ class RNN(RecurrentLayer, nn.RNN):
         >>> output.shape, h.shape
         (torch.Size([2, 5, 4]), torch.Size([1, 2, 4]))
     """
+
+    output_may_change = True
 
     def __init__(
         self,

@@ -196,6 +196,10 @@ class _Source:
 
     def load(self) -> Cell:
         """Compile the header if needed, and let sequences use the cell."""
+        if "\n" in self._given:
+            raise BuildError(
+                "error: expected the path of a header, but got its text; put it into a file"
+            )
         if not self._header.is_file():
             raise BuildError(f"error: there is no header {self._given}")
         constants = (("CELL_HEADER", f'"{self._header}"'), ("CELL", self._cell))

@@ -30,7 +30,8 @@ define(
     "rnn",
     f"recurrent_sequence({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n)",
-    # And the cell states before each step, (L, S-1, B, H). Takes no control.
+    # And the cell states before each step, (L, S-1, B, H), after a reset; anything where steps are
+    # skipped.
     f"recurrent_sequence_states({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n, Tensor saved_cells)",
     # The states after each step, (L, S, B, H), from these; of no reversed sequence.
@@ -218,10 +219,12 @@ def recurrent_sequence(
             (0, H), or (R, 0, d).
         bias_hh: (GH,) or ``None``; ``None`` without a product.
         parameters: (P, H), if the cell has any.
-        h_0: (B, H), the output before the first step; zeros by default.
-        c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates.
-        control: (L, B) in uint8, or (2, L, B) if ``bidirectional``; or ``None``. A 1 sets the state
-            of a row to zero before the step. A 2 skips the step: the state stays as it is, and the
+        h_0: (B, H), the output before the first step; zeros by default. Or (1 + K, B, H), followed
+            by what a reset sets it to, in place of zeros: K = 1 for all steps, or L for each step.
+        c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates. Or
+            (1 + K, S-1, B, H), likewise.
+        control: (L, B) in uint8, or (2, L, B) if ``bidirectional``; or ``None``. A 1 resets the
+            state of a row before the step. A 2 skips the step: the state stays as it is, and the
             output is zero. A row may only skip steps before the first that it computes, or after
             the last.
         reverse: whether to start at the last step.
@@ -229,9 +232,8 @@ def recurrent_sequence(
 
     Returns:
         ``(output, h_n, c_n)`` of shapes (L, B, H), (B, H) and (S-1, B, H); ``c_n`` has the dtype of
-        ``c_0``. Differentiable any number of times in all tensors except ``control``. For 16-bit
-        types the state is kept in float between steps. On a GPU products of floats are rounded to
-        TF32, unless ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. Under
+        ``c_0``. Differentiable any number of times in all tensors except ``control``. The precision
+        is that of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. Under
         ``torch.autocast`` tensors are cast to its dtype, except a float ``c_0``.
 
     Raises:
@@ -265,11 +267,26 @@ def run_sequence(
     return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
 
 
-def run_states(cell: str, args: Args, tf32: bool) -> Tensor:
-    """The states after each step, (L, S, B, H)."""
+def with_resets(first: Tensor | None, resets: Tensor | None) -> Tensor | None:
+    """A state before the first step, and what rows are reset to, (K, ...), as one argument."""
+    if resets is None:
+        return first
+    first = torch.zeros_like(resets[0]) if first is None else first
+    return torch.cat([first.unsqueeze(0), resets])
+
+
+def run_all_steps(
+    cell: str, args: Args, reverse: bool, tf32: bool, bidirectional: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """:func:`run_sequence`, and the cell states before each step, (L, S-1, B, H)."""
     through_torch = torch.compiler.is_compiling() or has_torch_function(args)
     module = torch.ops.lltm_jit if through_torch else native.rnn
-    output, _, c_n, before = module.recurrent_sequence_states(*args, False, cell, tf32, False)
+    return module.recurrent_sequence_states(*args, reverse, cell, tf32, bidirectional)
+
+
+def run_states(cell: str, args: Args, tf32: bool) -> Tensor:
+    """The states after each step, (L, S, B, H)."""
+    output, _, c_n, before = run_all_steps(cell, args, False, tf32)
     return torch.ops.lltm_jit.stack_states(output, c_n, before)
 
 

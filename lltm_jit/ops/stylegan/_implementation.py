@@ -21,8 +21,9 @@ def implementation(impl: str) -> Iterator[None]:
     """Choose the implementation of all StyleGAN operators, in all threads, for a ``with`` block.
 
     Args:
-        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
-            It overrides the argument ``impl`` of each call.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for the definitions
+            in plain PyTorch, which are exact rather than fast. It overrides the argument ``impl``
+            of each call.
 
     Raises:
         ValueError: if ``impl`` is neither.

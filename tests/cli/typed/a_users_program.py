@@ -1,4 +1,4 @@
-"""What a program sees of the types: test_types.py has mypy and pyright read this. It never runs."""
+"""What a program sees of the types: mypy and pyright read it in test_prebuilt.py. It never runs."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -40,6 +40,9 @@ def layers(x: Tensor, packed: PackedSequence) -> Tensor:
     assert_type(lltm_jit.LSTM(3, 4)(packed)[0], PackedSequence)
     assert_type(lltm_jit.LSTM(3, 4)(x, hx=(h, c))[0], Tensor)
     assert_type(lltm_jit.GRU(3, 4)(x, reset=x), tuple[Tensor, Tensor])
+    _, last, states = lltm_jit.LSTM(3, 4)(x, reset=x, reset_to=(h, c), return_states=True)
+    assert_type(last, tuple[Tensor, Tensor])
+    assert_type(states, tuple[Tensor, Tensor])
     cell = lltm_jit.LLTMCell(3, 4)
     assert_type(cell(x, (h, c)), tuple[Tensor, Tensor])
     assert_type(cell.weights, torch.nn.Parameter)

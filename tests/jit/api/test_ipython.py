@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from harness import text_of
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
 
 import lltm_jit
 from lltm_jit.jit import BuildError, ipython, torch_api
@@ -16,8 +18,6 @@ from lltm_jit.jit.machine import nvrtc
 
 @pytest.fixture
 def shell():
-    from IPython.core.interactiveshell import InteractiveShell
-
     shell = InteractiveShell.instance()
     ipython.register(shell, lambda: pytest.fail("the package was not meant"))
     yield shell
@@ -96,11 +96,6 @@ def test_functions_of_a_cell():
     )
 
 
-def test_a_raw_string_hides_no_function():
-    page = 'std::string page() { return R"(\nhttp://x)"; }\n'
-    assert [*functions_of(page + "int after() { return 1; }\n")[0]] == ["page", "after"]
-
-
 def test_functions_of_a_cell_at_every_namespace_scope():
     bound, left_out = functions_of(MORE)
     assert bound == {
@@ -127,19 +122,21 @@ def test_what_is_no_function_is_not_told():
         __attribute__((noinline)) int twice(int x) { return 2 * x; }
     """
     assert functions_of(cell) == ({"twice": "int twice(int x);"}, {})
+    page = 'std::string page() { return R"(\nhttp://x)"; }\n'  # nor does it hide one
+    assert [*functions_of(page + "int after() { return 1; }\n")[0]] == ["page", "after"]
 
 
 def test_cell_is_built_into_a_variable(bench, shell, capsys):
     shell.run_cell_magic("cpp", "_C", CELL)
-    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
+    text = text_of(shell.user_ns["_C"])
     assert 'm.def("twice_of"' in text
     assert 'm.def("twice"' in text
     assert 'm.def("helper"' not in text
     shell.run_cell_magic("cpp", "mine --name _C twice", CELL)
-    text = Path(shell.user_ns["mine"].__file__).read_text(errors="replace")
+    text = text_of(shell.user_ns["mine"])
     assert re.findall(r'm.def\("(\w+)"', text) == ["twice"]
     shell.run_cell_magic("cpp", "--name _C", MORE)
-    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
+    text = text_of(shell.user_ns["_C"])
     assert 'm.def("three", torch::wrap_pybind_function(mine::inner::three)' in text
     out = capsys.readouterr().out
     assert out.splitlines() == [
@@ -153,13 +150,8 @@ def test_flags_of_a_cell(bench, shell, monkeypatch, capsys):
     line = "_C -O0 -I kernels -Icore -Lplace -lm -D N=1 -DTEXT='a b' -v"
     shell.run_cell_magic("cpp", line, CELL)
     said = capsys.readouterr().err
-    for word in (
-        "-O0",
-        "-DN=1",
-        "'-DTEXT=a b'",
-        f"-I{bench.sources}",
-        f"-L{bench.directory}/place",
-    ):
+    places = (f"-I{bench.sources}", f"-L{bench.directory}/place")
+    for word in ("-O0", "-DN=1", "'-DTEXT=a b'", *places):
         assert f" {word}" in said
     assert re.search(r"(?:started|ran) .* -lm\b", said)
 
@@ -183,21 +175,17 @@ def test_the_magics_have_help(shell, capsys, kind):
     assert said.count("show the compilers' commands and output") == 3
 
 
-def test_cell_of_cuda_is_built_with_declarations_of_its_functions(bench, shell, monkeypatch):
-    monkeypatch.setattr("torch.version.cuda", "13.0")
-    monkeypatch.setenv("CUDA_HOME", str(bench.write_nvcc()))
+def test_cell_of_cuda_is_built_with_declarations_of_its_functions(cuda, toolkit, shell):
     shell.run_cell_magic("cuda", "_C", "at::Tensor twice(at::Tensor x) { return kernel(x); }\n")
-    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
-    main, cuda = text.split("#include <torch/types.h>")
+    text = text_of(shell.user_ns["_C"])
+    main, device = text.split("#include <torch/types.h>")
     assert '#line 1 "declarations"\nat::Tensor twice(at::Tensor x);\n' in main
     assert 'm.def("twice"' in main
-    assert '#line 1 "the cell"\n\nat::Tensor twice(at::Tensor x) { return kernel(x); }' in cuda
-    assert bench.counts == ["compile cuda.cu", "compile main.cpp", "link"]
+    assert '#line 1 "the cell"\n\nat::Tensor twice(at::Tensor x) { return kernel(x); }' in device
+    assert cuda.counts == ["compile cuda.cu", "compile main.cpp", "link"]
 
 
 def test_the_package_is_an_extension_of_ipython(capsys):
-    from IPython.core.interactiveshell import InteractiveShell
-
     lltm_jit.reload()  # waits for what imports and other tests have asked for
     shell = InteractiveShell.instance()
     try:
@@ -208,8 +196,7 @@ def test_the_package_is_an_extension_of_ipython(capsys):
     assert capsys.readouterr().out.startswith("nothing changed (")
 
 
-def test_error_names_the_cells_own_line_and_nothing_above(shell, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+def test_error_names_the_cells_own_line_and_nothing_above(root, shell, monkeypatch, capsys):
     monkeypatch.setattr(torch_api, "_IMPLICIT_HEADERS", {"main.cpp": ""})
     done = shell.run_cell("%%cpp broken\n#undef PYBIND11_MODULE\nint x = zero;\n")
     assert isinstance(done.error_in_exec, BuildError)
@@ -235,6 +222,9 @@ def test_load_shows_its_error_alone_and_tb_all(bench, shell, capsys):
 
 
 def test_an_interrupted_build_is_one_line(bench, shell, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
     monkeypatch.setattr(engine, "_make", interrupted)
     shell.user_ns.update(load=torch_api.load, sources=bench.sources)
     shell.run_cell("load('_C', sources)")
@@ -242,21 +232,15 @@ def test_an_interrupted_build_is_one_line(bench, shell, monkeypatch, capsys):
     assert said == "KeyboardInterrupt: _C is not built; what it compiled is kept\n"
 
 
-def interrupted(*arguments):
-    raise KeyboardInterrupt
-
-
 def test_line_magic_reloads_a_variable(bench, shell, capsys):
     shell.user_ns["mine"] = torch_api.load("_C", bench.sources)
     bench.write("two/two.cpp", "deux\n")
     shell.run_line_magic("lltm_reload", "mine")
     assert capsys.readouterr().out.startswith("kernels/two/two.cpp changed (")
-    assert b"deux" in Path(shell.user_ns["mine"].__file__).read_bytes()
+    assert "deux" in text_of(shell.user_ns["mine"])
 
 
 def test_wrong_use_is_told(shell):
-    from IPython.core.error import UsageError
-
     for line, cell, said in (
         ("", "int x;", "expected %%cpp NAME"),
         ("a-b", "int x;", "got the name 'a-b'"),
@@ -286,6 +270,8 @@ def test_a_cell_of_kernels_gives_these(shell, by_nvrtc, capsys):
     assert shell.user_ns["mine"].all.name == "all<float>"
     shell.run_cell_magic("cuda", "mine all<int> all<float>", KERNELS)
     assert vars(shell.user_ns["mine"]).keys() == {"all<int>", "all<float>"}
+    with pytest.raises(UsageError, match="no kernel to compile: all"):
+        shell.run_cell_magic("cuda", "mine", KERNELS.partition("\n")[2])
 
 
 def test_a_kernel_in_a_variable_is_reloaded(shell, by_nvrtc, capsys):
@@ -303,10 +289,3 @@ def test_an_error_in_a_cell_of_kernels_has_its_line(shell, by_nvrtc, monkeypatch
     monkeypatch.setattr(nvrtc, "compile", lambda *asked: failed)
     with pytest.raises(BuildError, match=r"Cell In\[7\], line 3\n  \|\n3 \| __global__ void f"):
         shell.run_cell_magic("cuda", "mine", "// a comment\n__global__ void f() { y; }\n")
-
-
-def test_a_cell_of_templates_alone_is_refused(shell, by_nvrtc):
-    from IPython.core.error import UsageError
-
-    with pytest.raises(UsageError, match="no kernel to compile: all"):
-        shell.run_cell_magic("cuda", "mine", KERNELS.partition("\n")[2])

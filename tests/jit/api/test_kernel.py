@@ -1,4 +1,4 @@
-"""``kernel`` with a fake NVRTC, and a fake driver that tells what it was given."""
+"""``kernel``, and variants for the GPU alone, on a fake driver that tells what it was given."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import re
 import struct
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from harness import in_threads, load_variant
 
 import lltm_jit
 from lltm_jit import jit
@@ -18,7 +20,8 @@ from lltm_jit.cli import main
 from lltm_jit.jit import kernel as kernels
 from lltm_jit.jit import variants
 from lltm_jit.jit.machine import nvrtc
-from lltm_jit.jit.user import cancel
+from lltm_jit.jit.user.errors import check_wanted
+from lltm_jit.jit.variants import Variant
 
 SCALE = """
 template <typename T>
@@ -51,7 +54,10 @@ def on_gpu(size=4, dtype=torch.float32, place=0):
 
 
 class Driver:
-    """That of a GPU. ``sizes`` are those of the parameters, if it can tell."""
+    """That of a GPU. It takes any code but b"wrong", and has a kernel of every name but "none".
+
+    ``sizes`` are those of the parameters, if it can tell.
+    """
 
     def __init__(self) -> None:
         self.launched: list[SimpleNamespace] = []
@@ -66,11 +72,11 @@ class Driver:
     def cuLibraryLoadData(self, library, code, *options):
         self.loaded.append(code)
         library._obj.value = len(self.loaded)
-        return 0
+        return 200 if code == b"wrong" else 0
 
     def cuLibraryGetKernel(self, kernel, library, name):
-        kernel._obj.value = 1000 * library.value
-        return 0
+        kernel._obj.value = 1000 * library.value + len(name)
+        return 500 * (name == b"none")
 
     def cuKernelGetFunction(self, function, kernel):
         return 0
@@ -86,7 +92,7 @@ class Driver:
         return 0
 
     def cuGetErrorString(self, status, words):
-        words._obj.value = b"invalid argument"
+        words._obj.value = b"invalid argument" if status == 1 else b"device kernel image is invalid"
         return 0
 
     def cuLaunchKernelEx(self, config, kernel, pointers, extra):
@@ -105,10 +111,15 @@ class Driver:
 
 
 @pytest.fixture
-def gpu(by_nvrtc, monkeypatch):
-    """A fake driver, and a torch that seems to use it."""
+def driver(monkeypatch):
     driver = Driver()
     monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: driver)
+    return driver
+
+
+@pytest.fixture
+def gpu(by_nvrtc, driver, monkeypatch):
+    """A fake driver, and a torch that seems to use it."""
     monkeypatch.setattr(kernels, "_stream_of", lambda device: 7000 + device)
     monkeypatch.setattr(kernels, "_device_now", lambda: 0)
     driver.capturing = False
@@ -127,7 +138,7 @@ def test_a_launch_gets_what_was_given(gpu):
     assert scale()[(3, 2), 256, 64](x, y, 1 << 40, 2.5) is None
     (launch,) = gpu.launched
     assert (launch.grid, launch.block, launch.shared) == ((3, 2, 1), (256, 1, 1), 64)
-    assert (launch.stream, launch.kernel) == (7000, 1000)
+    assert (launch.stream, launch.kernel) == (7000, 1000 + len("_Zscale<float>"))
     pointers = [struct.unpack("P", each[:8])[0] for each in launch.first[:2]]
     assert pointers == [x.data_ptr(), y.data_ptr()]
     assert struct.unpack("q", launch.first[2][:8]) == (1 << 40,)
@@ -172,6 +183,7 @@ def test_every_other_type(gpu, by_nvrtc):
     assert values[8] == (0,)
 
 
+POINTER = r"argument 1, float const\*, to be a float32 tensor on a GPU, but got 1"
 GOT_3 = r"expected 4 arguments, \(float const\*, float\*, long, float\), but got 3"
 ON_CPU = r"float\*, to be a float32 tensor on a GPU, but got a float32 tensor on cpu"
 HALF = "to be a float32 tensor on a GPU, but got a float16 tensor"
@@ -181,11 +193,7 @@ HALF = "to be a float32 tensor on a GPU, but got a float16 tensor"
     ("change", "error", "message"),
     [
         ({3: None}, TypeError, GOT_3),
-        (
-            {0: 1},
-            TypeError,
-            r"argument 1, float const\*, to be a float32 tensor on a GPU, but got 1",
-        ),
+        ({0: 1}, TypeError, POINTER),
         ({1: on_gpu(dtype=torch.half)}, TypeError, HALF),
         ({1: torch.zeros(4)}, TypeError, ON_CPU),
         ({1: on_gpu(place=1)}, ValueError, "all tensors on one GPU, but got cuda:0 and cuda:1"),
@@ -222,10 +230,8 @@ def test_wrong_sizes(gpu, how, message):
 
 def test_a_refused_launch_is_told(gpu):
     gpu.statuses = [1]
-    message = (
-        r"scale<float> cannot be launched: the driver says 'invalid argument' to grid \(1, 1, 1\)"
-    )
-    with pytest.raises(jit.LltmJitError, match=message):
+    told = r"scale<float> cannot be launched: the driver says 'invalid argument' to grid \(1, 1, 1"
+    with pytest.raises(jit.LltmJitError, match=told):
         scale()[1, 2048](on_gpu(), on_gpu(), 1, 1)
 
 
@@ -261,14 +267,7 @@ def test_threads_have_their_own_memory(gpu):
         return usual(config, *rest)
 
     gpu.cuLaunchKernelEx = slow
-    calls = [(size, float(size)) for size in (1, 2)]
-    threads = [
-        threading.Thread(target=kernel[n, 1], args=(on_gpu(), on_gpu(), n, f)) for n, f in calls
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(kernel[n, 1], on_gpu(), on_gpu(), n, float(n)) for n in (1, 2)))
     told = {(each.grid[0], *struct.unpack("f", each.first[3][:4])) for each in gpu.launched}
     assert told == {(1, 1.0), (2, 2.0)}
 
@@ -302,12 +301,6 @@ def test_a_save_is_watched(gpu, by_nvrtc):
     assert len(by_nvrtc.compiled) == 2
 
 
-def test_one_build_for_several_kernels(gpu, by_nvrtc):
-    scale, others = lltm_jit.kernel(SCALE + OTHERS, ["scale<float>", "others"])
-    assert (scale.name, others.name) == ("scale<float>", "others")
-    assert len(by_nvrtc.compiled) == 1
-
-
 def test_constants_are_macros(gpu, by_nvrtc):
     scale(constants={"BLOCK": 256, "FAST": True, "T2": "float2"})
     assert "#define BLOCK 256\n#define FAST 1\n#define T2 float2\n" in by_nvrtc.compiled[0][0]
@@ -316,18 +309,15 @@ def test_constants_are_macros(gpu, by_nvrtc):
 
 
 def test_the_text_is_found_by_content(gpu, by_nvrtc):
+    """With its options; several kernels of it are one build."""
     text = SCALE + "// of this test\n"
     for options in ((), (), ("--use_fast_math",), ()):
         lltm_jit.kernel(text, "scale<float>", options=options)
-    assert len(by_nvrtc.compiled) == 2
+    scale, others = lltm_jit.kernel(text + OTHERS, ["scale<float>", "others"])
+    assert (scale.name, others.name) == ("scale<float>", "others")
+    assert len(by_nvrtc.compiled) == 3
     with pytest.raises(TypeError, match="expected options to be a list, but got '-a'"):
-        scale(options="-a")
-
-
-def test_errors_name_the_line_of_the_text(gpu):
-    with pytest.raises(jit.BuildError) as caught:
-        lltm_jit.kernel(SCALE + "__global__ void f() { wrong; }", "f")
-    assert '"wrong" is undefined' in str(caught.value)
+        lltm_jit.kernel(text, "scale<float>", options="-a")
 
 
 def test_a_kernel_that_is_not_there(gpu, monkeypatch):
@@ -354,7 +344,7 @@ def test_what_cannot_be_launched(gpu, by_nvrtc, type, message):
 def test_a_build_that_takes_too_long_is_ended(gpu, by_nvrtc, monkeypatch):
     def compile(*asked):
         while True:
-            cancel.check()
+            check_wanted()
             time.sleep(0.01)
 
     monkeypatch.setattr(nvrtc, "compile", compile)
@@ -375,3 +365,38 @@ def test_the_commands_know_it(gpu, by_nvrtc, capsys):
     assert "-kernel=scale<float>" in told("log", "scale")
     assert "/scale.cuda.o\n" in told("build", "scale")
     assert "scale is a kernel, which NVRTC compiles without" in told("flags", "scale", code=1)
+
+
+@pytest.fixture
+def device_code(cuda, toolkit, driver, monkeypatch) -> Variant:
+    """A kernel whose code for the GPU alone is compiled by nvcc."""
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    monkeypatch.setenv("FAKE_TORCH_CUDA", "13.0")
+    source = cuda.write("mine/variants/mine_cuda.cu", "code\n")
+    return Variant("mine.sums", source, (cuda.sources,), device_code=True)
+
+
+def test_device_code_has_no_library_and_its_kernels_are_the_drivers(cuda, driver, device_code):
+    for function in ("one", "three", "one"):
+        assert load_variant(device_code, function) == 1000 + len(function)
+    assert cuda.counts == ["compile mine_cuda.cu"]
+    assert driver.loaded == [b"code"]
+    with pytest.raises(jit.BuildError, match=r"mine_cuda\.cu has no function 'none'"):
+        load_variant(device_code, "none")
+
+
+def test_device_code_is_loaded_with_its_build(driver, device_code, monkeypatch):
+    """Nobody can remove or replace the file between its check and a call, nor does a call read."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    (build,) = variants.builds_of([device_code])
+    assert driver.loaded == [b"code"]
+    build.info.library.unlink()
+    assert load_variant(device_code, "one") == 1003
+
+
+def test_what_the_driver_says_of_code_is_told(cuda, device_code):
+    cuda.write("mine/variants/mine_cuda.cu", "wrong")
+    message = r"cuLibraryLoadData\(\) of the GPU's driver failed with 200: device kernel image is"
+    with pytest.raises(jit.LltmJitError, match=message):
+        load_variant(device_code, "one")

@@ -21,20 +21,24 @@ from lltm_jit.jit.machine.toolchain import Nvrtc, find_nvrtc
 from lltm_jit.jit.request import request as requests
 from lltm_jit.jit.request.flags import nvrtc_architecture
 from lltm_jit.jit.request.request import Request
-from lltm_jit.jit.user import cancel
-from lltm_jit.jit.user.errors import BuildTimeout
+from lltm_jit.jit.user.errors import BuildTimeout, Cancelled, cancelled_by, ended_after
 
 SCALE = """#include "two.h"
 template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= two() * FACTOR; }
 """
+FOUND = Nvrtc("", "13.0.88", (12, 1), ())
+
+
+def with_scale(bench):
+    bench.write("two.h", "inline int two() { return 2; }\n")
+    bench.write("scale.cu", SCALE)
+    return bench
 
 
 @pytest.fixture
 def mine(by_nvrtc):
     """A bench with a kernel, and no compiler but a fake NVRTC."""
-    by_nvrtc.write("two.h", "inline int two() { return 2; }\n")
-    by_nvrtc.write("scale.cu", SCALE)
-    return by_nvrtc
+    return with_scale(by_nvrtc)
 
 
 @pytest.fixture
@@ -44,16 +48,13 @@ def real_nvrtc(bench, monkeypatch):
     monkeypatch.delenv("CUDA_HOME")
     if find_nvrtc(None) is None:
         pytest.skip("needs a torch with CUDA, whose NVRTC needs no GPU")
-    bench.write("two.h", "inline int two() { return 2; }\n")
-    bench.write("scale.cu", SCALE)
-    return bench
+    return with_scale(bench)
 
 
 def spec(bench, **changes) -> jit.Spec:
     path = (str(bench.sources / "scale.cu"),)
-    asked = {"functions": ("scale<float>",), "constants": (("FACTOR", "3"),), **changes}
-    asked = {"nvrtc": True, **asked}
-    return jit.Spec("scale", path, python_module=False, device_code=True, **asked)
+    asked = {"functions": ("scale<float>",), "constants": (("FACTOR", "3"),), "nvrtc": True}
+    return jit.Spec("scale", path, python_module=False, device_code=True, **(asked | changes))
 
 
 def load(bench, **changes) -> jit.Build:
@@ -74,25 +75,25 @@ def test_a_build_needs_no_other_compiler(mine, capfd):
 
 def test_what_makes_another_build(mine, monkeypatch):
     """Each of these is compiled once."""
+    first, newer = load(mine), FOUND._replace(version="13.1.2")
+    changes = {
+        "two.h changed": lambda: mine.write("two.h", "inline int two() { return 4; }\n"),
+        "scale.cu changed": lambda: mine.write("scale.cu", SCALE + "\n"),
+        "9.0a to 9.0": lambda: monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0"),
+        "88 to NVRTC 13.1.2": lambda: monkeypatch.setattr(requests, "find_nvrtc", lambda _: newer),
+    }
+    mine.write("scale.cu", f"{SCALE}// another\n")
     load(mine)
-    changes = [
-        lambda: mine.write("two.h", "inline int two() { return 4; }\n"),
-        lambda: mine.write("scale.cu", SCALE + "\n"),
-        lambda: monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0"),
-        lambda: monkeypatch.setattr(
-            requests, "find_nvrtc", lambda home: Nvrtc("/fake", "13.1.2", (12, 1), ())
-        ),
-    ]
-    reasons = ["two.h changed", "scale.cu changed", "from 9.0a to 9.0", "13.0.88 to NVRTC 13.1.2"]
-    for number, (change, reason) in enumerate(zip(changes, reasons, strict=True), 2):
+    mine.write("scale.cu", SCALE)
+    assert load(mine) is first  # a return to an earlier text
+    for number, (reason, change) in enumerate(changes.items(), 3):
         change()
         assert load(mine).info.reason.endswith(reason)
         assert len(mine.compiled) == number
         assert load(mine) is load(mine)
-    others = [{"functions": ("scale<int>",)}, {"constants": (("FACTOR", "4"),)}]
-    for other in others:
+    for other in ({"functions": ("scale<int>",)}, {"constants": (("FACTOR", "4"),)}):
         load(mine, **other)
-    assert len(mine.compiled) == number + len(others)
+    assert len(mine.compiled) == number + 2
 
 
 def test_a_cache_is_pruned_after_the_first_of_many_small_builds(mine, monkeypatch):
@@ -103,15 +104,6 @@ def test_a_cache_is_pruned_after_the_first_of_many_small_builds(mine, monkeypatc
         mine.write("scale.cu", SCALE + f"// {number}\n")
         load(mine)
     assert pruned == [1]
-
-
-def test_a_return_to_an_earlier_text_compiles_nothing(mine):
-    first = load(mine)
-    mine.write("scale.cu", SCALE + "\n")
-    load(mine)
-    mine.write("scale.cu", SCALE)
-    assert load(mine) is first
-    assert len(mine.compiled) == 2
 
 
 @pytest.mark.parametrize(
@@ -204,27 +196,23 @@ def test_without_nvrtc(mine, monkeypatch):
 def test_one_architecture_is_chosen(mine, monkeypatch, asked, there, chosen):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", asked)
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: there)
-    assert nvrtc_architecture(Nvrtc("", "13.0.88", (12, 1), ())) == chosen
+    assert nvrtc_architecture(FOUND) == chosen
 
 
 def test_a_process_that_uses_cuda_asks_torch_for_its_gpus(mine, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda place: [(8, 0), (8, 6)][place])
-    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
-    assert nvrtc_architecture(Nvrtc("", "13.0.88", (12, 1), ())) == ("8.0",)
-
-
-def test_no_architecture_for_all_gpus_is_an_error(mine, monkeypatch):
-    monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(8, 0)])
     with pytest.raises(jit.ToolchainError, match=r"and none of 9\.0a runs on all GPUs of this"):
         load(mine)
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
+    assert nvrtc_architecture(FOUND) == ("8.0",)
 
 
 def test_torchs_own_nvrtc_is_found_before_the_toolkits(cuda, monkeypatch, tmp_path):
     packages, toolkit = tmp_path / "site-packages", tmp_path / "cuda"
-    own, other = packages / "nvidia" / "cu13", toolkit
-    for folder, lib in ((own, "lib"), (other, "lib64")):
+    own = packages / "nvidia" / "cu13"
+    for folder, lib in ((own, "lib"), (toolkit, "lib64")):
         (folder / lib).mkdir(parents=True)
         (folder / lib / "libnvrtc.so.13").touch()
         (folder / "include" / "cccl").mkdir(parents=True)
@@ -234,18 +222,17 @@ def test_torchs_own_nvrtc_is_found_before_the_toolkits(cuda, monkeypatch, tmp_pa
     monkeypatch.setattr(toolchain, "_answers", lambda command, kind: facts)
     found = find_nvrtc(str(toolkit))
     assert found.path == str(own / "lib" / "libnvrtc.so.13")
-    both = [str(folder / "include") for folder in (own, other)]
+    both = [str(folder / "include") for folder in (own, toolkit)]
     assert found.include_paths == (*both, *(f"{path}/cccl" for path in both))
     shutil.rmtree(own)
-    assert find_nvrtc(str(toolkit)).path == str(other / "lib64" / "libnvrtc.so.13")
-    shutil.rmtree(other)
+    assert find_nvrtc(str(toolkit)).path == str(toolkit / "lib64" / "libnvrtc.so.13")
+    shutil.rmtree(toolkit)
     assert find_nvrtc(str(toolkit)) is None
 
 
 @pytest.mark.parametrize("missing", ["CUDA_HOME", "CXX"])
-def test_variants_without_nvcc_or_its_compiler(mine, monkeypatch, missing):
+def test_variants_without_nvcc_or_its_compiler(mine, toolkit, monkeypatch, missing):
     """What is for the GPU alone needs neither."""
-    monkeypatch.setenv("CUDA_HOME", str(mine.write_nvcc()))
     monkeypatch.setenv("CXX", str(mine.write_compiler()))
     assert Request(spec(mine, nvrtc=False, variant="three")).nvrtc is None
     monkeypatch.setenv(missing, "/nowhere")
@@ -253,13 +240,12 @@ def test_variants_without_nvcc_or_its_compiler(mine, monkeypatch, missing):
     assert build.info.compiler == "NVRTC 13.0.88"
 
 
-def test_variants_where_both_compilers_are(mine, monkeypatch):
+def test_variants_where_both_compilers_are(mine, toolkit, monkeypatch):
     """Those that want NVRTC get it, unless several architectures are asked for."""
 
     def chosen(**changes):
         return Request(spec(mine, variant="three", **changes)).nvrtc
 
-    monkeypatch.setenv("CUDA_HOME", str(mine.write_nvcc()))
     monkeypatch.setenv("CXX", str(mine.write_compiler()))
     assert chosen().version == "13.0.88"
     assert chosen(nvrtc=False) is None
@@ -272,8 +258,9 @@ def test_variants_where_both_compilers_are(mine, monkeypatch):
 
 def test_standard_headers_stand_in(real_nvrtc):
     """What kernels include of the standard library, also beside CUDA's own headers."""
-    names = sorted(os.listdir(STANDARD))
-    includes = "".join(f"#include <{name}>\n" for name in [*names, "cuda_fp16.h", "cuda_bf16.h"])
+    names = {*os.listdir(STANDARD), "cmath", "math.h", "cstdio", "stdio.h", "cstdint", "stdint.h"}
+    names |= {"limits", "cstddef", "cuda_fp16.h", "cuda_bf16.h"}
+    includes = "".join(f"#include <{name}>\n" for name in sorted(names))
     uses = """
 static_assert(std::is_same_v<std::decay_t<const float&>, float> && std::is_integral_v<uint8_t>);
 static_assert(std::numeric_limits<float>::infinity() > std::numeric_limits<float>::max());
@@ -282,12 +269,15 @@ __global__ void f(float* x, std::int64_t n) {
   std::memcpy(x, &all.first, sizeof(float));
   if (std::isnan(x[1])) x[2] = std::fabs(all.second - float(n));
 }
+__global__ void g(float* x) {
+  int64_t n = std::sqrt(4.0); std::printf("%d", int(n)); ::printf("!"); x[n] = fabsf(*x);
+}
 """
     real_nvrtc.write("scale.cu", includes + uses)
-    load(real_nvrtc, functions=("f",))
+    assert load(real_nvrtc, functions=("f", "g")).record.symbols["g"] == ["_Z1gPf", "void (float*)"]
 
 
-def test_compiled_and_named(real_nvrtc):
+def test_compiled_and_named(real_nvrtc, monkeypatch):
     build = load(real_nvrtc, functions=("scale<float>", "scale<double>"))
     assert build.record.symbols == {
         "scale<float>": ["_Z5scaleIfEvPT_", "void (float*)"],
@@ -296,18 +286,7 @@ def test_compiled_and_named(real_nvrtc):
     code = build.info.library.read_bytes()
     assert code.startswith(b"\x7fELF")
     assert all(symbol.encode() in code for symbol, _ in build.record.symbols.values())
-
-
-def test_headers_that_kernels_include_everywhere(real_nvrtc):
-    names = ("cmath", "math.h", "cstdio", "stdio.h", "cstdint", "stdint.h", "limits", "cstddef")
-    body = 'int64_t n = std::sqrt(4.0); std::printf("%d", int(n)); ::printf("!"); x[n] = fabsf(*x);'
-    includes = "".join(f"#include <{name}>\n" for name in names)
-    real_nvrtc.write("scale.cu", f"{includes}__global__ void f(float* x) {{ {body} }}\n")
-    assert load(real_nvrtc, functions=("f",)).record.symbols == {"f": ["_Z1fPf", "void (float*)"]}
-
-
-def test_code_for_later_gpus_is_ptx(real_nvrtc, monkeypatch):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")  # for later GPUs
     assert b".target sm_80" in load(real_nvrtc).info.library.read_bytes()
 
 
@@ -328,9 +307,8 @@ def test_errors_of_nvrtc(real_nvrtc, text, line, column, message):
 
 
 def test_an_unknown_flag_is_told(real_nvrtc):
-    with pytest.raises(
-        jit.BuildError, match=r"unrecognized option -O3 found\n.*\n   = remove this"
-    ):
+    told = r"unrecognized option -O3 found\n.*\n   = remove this"
+    with pytest.raises(jit.BuildError, match=told):
         load(real_nvrtc, cuda_cflags=("-O3",))
 
 
@@ -354,9 +332,9 @@ def test_threads_compile_at_the_same_time(real_nvrtc):
 def test_a_compilation_ends_when_it_is_cancelled_or_takes_too_long(real_nvrtc):
     path, event = find_nvrtc(None).path, threading.Event()
     event.set()
-    with cancel.cancelled_by(event), pytest.raises(cancel.Cancelled):
+    with cancelled_by(event), pytest.raises(Cancelled):
         nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
-    with cancel.ended_after(0), pytest.raises(BuildTimeout, match="after 0 s"):
+    with ended_after(0), pytest.raises(BuildTimeout, match="after 0 s"):
         nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
 
 

@@ -7,11 +7,10 @@ import os
 import signal
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from engine_bench import alive, compiler_pid, load_variant
+from harness import Gate, alive, load_variant
 
 from lltm_jit import jit
 from lltm_jit.jit import variants
@@ -42,6 +41,10 @@ def test_equal_contents_are_one_build(bench, kernel):
     assert bench.counts == []
     assert load_variant(of_size(kernel, 4), FUNCTION) != first
     assert bench.counts == ["compile mine.cpp", "link"]
+    variants.declare(kernel)
+    asked = ("mine.sums", FUNCTION, [("SIZE", "3")], "three")
+    assert variants.load_declared(asked, asked)
+    assert bench.counts == ["compile mine.cpp", "link"]
 
 
 def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monkeypatch, capsys):
@@ -60,12 +63,12 @@ def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monke
 
 
 @pytest.fixture
-def gates(bench) -> list[Path]:
+def gates(bench) -> list[Gate]:
     """Where the compilers of two declared kernels wait, mine.forward and mine.backward."""
     gates = []
     for way in ("forward", "backward"):
-        gates.append(bench.directory / f"gate_{way}")
-        source = bench.write(f"mine/variants/{way}.cpp", f"//! wait {gates[-1]}\n{way}\n")
+        gates.append(Gate(bench.directory / f"gate_{way}"))
+        source = bench.write(f"mine/variants/{way}.cpp", f"{gates[-1].order}{way}\n")
         variants.declare(Variant(f"mine.{way}", source, (bench.sources,)))
     return gates
 
@@ -73,12 +76,12 @@ def gates(bench) -> list[Path]:
 FORWARD, BACKWARD = ((f"mine.{way}", FUNCTION, [], way) for way in ("forward", "backward"))
 
 
-def open_both(gates: list[Path]) -> None:
+def open_both(gates: list[Gate]) -> None:
     """Once both compilers wait there."""
     for gate in gates:
-        compiler_pid(gate)
+        gate.reached()
     for gate in gates:
-        gate.with_name(f"{gate.name}.go").touch()
+        gate.open()
 
 
 def test_what_will_be_asked_for_compiles_at_the_same_time(bench, gates, capsys):
@@ -99,7 +102,7 @@ def test_what_will_be_asked_for_compiles_at_the_same_time(bench, gates, capsys):
 
 
 def test_without_a_compiler_what_is_there_is_loaded_alone(bench, gates, monkeypatch):
-    gates[0].with_name(f"{gates[0].name}.go").touch()
+    gates[0].open()
     forward = variants.load_declared(FORWARD)
     assert bench.counts == ["compile forward.cpp", "link"]
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -107,24 +110,12 @@ def test_without_a_compiler_what_is_there_is_loaded_alone(bench, gates, monkeypa
 
 
 def test_ctrl_c_stops_both_compilers(bench, gates):
-    def interrupt() -> None:
-        for gate in gates:
-            compiler_pid(gate)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
+    gates[0].then(lambda: (gates[1].reached(), os.kill(os.getpid(), signal.SIGINT)))
     with pytest.raises(KeyboardInterrupt):
         variants.load_declared(FORWARD, BACKWARD)
-    assert not any(alive(compiler_pid(gate)) for gate in gates)
+    assert not any(alive(gate.reached()) for gate in gates)
     open_both(gates)
     assert variants.load_declared(FORWARD, BACKWARD)
-
-
-def test_one_variant_that_is_asked_for_twice_is_one_build(bench, kernel):
-    variants.declare(kernel)
-    asked = ("mine.sums", FUNCTION, [("SIZE", "3")], "three")
-    assert variants.load_declared(asked, asked)
-    assert bench.counts == ["compile mine.cpp", "link"]
 
 
 def test_an_edit_is_seen(bench, kernel):
@@ -159,8 +150,7 @@ def test_a_missing_function_is_told(kernel):
         load_variant(of_size(kernel, 3), "none")
 
 
-def test_a_kernel_for_the_gpu_is_not_loaded_in_a_capture(cuda, kernel, monkeypatch):
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+def test_a_kernel_for_the_gpu_is_not_loaded_in_a_capture(cuda, toolkit, kernel, monkeypatch):
     source = cuda.write("mine/variants/mine_cuda.cu", "")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)

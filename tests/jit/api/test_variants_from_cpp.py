@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from engine_bench import HERE
+from harness import HERE, in_threads
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api, variants
@@ -29,9 +29,8 @@ def host():
 
 
 @pytest.fixture
-def kernel_name(host, tmp_path, monkeypatch) -> str:
+def kernel_name(host, root, tmp_path) -> str:
     """A name that the host has not asked for yet, and an empty cache."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
     return tmp_path.name.replace("_", "-") + ".sums"
 
 
@@ -103,11 +102,7 @@ def test_eight_threads_build_three_variants_once(host, sums, capfd):
         except AssertionError as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(work, number) for number in range(8)))
     assert failures == []
     assert capfd.readouterr().err.count("building") == 3
 

@@ -1,26 +1,264 @@
-"""Ways of load and load_inline that no other test has, without those that take torch's headers.
+"""Ways of using ``load`` and ``load_inline`` that torch documents, and that no other test has.
 
-`python tests/jit/ways_of_load.py` runs all of them, on torch's functions too.
+WAYS_OF=torch has torch's own functions in place of ours, and takes those that compile torch's large
+headers, for half a minute each; WAYS_OF=ours takes these, too.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-import types
-from unittest import mock
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from engine_bench import tiers
-from ways import WAYS
+import torch
+from harness import MODULE, tiers
+from torch.utils import cpp_extension
 
 from lltm_jit.jit import torch_api
 
-UNTESTED = {way.name: way for way in WAYS if not (way.tested or way.headers or way.cuda)}
+WAYS_OF = os.environ.get("WAYS_OF", "")
+SIDE = cpp_extension if WAYS_OF == "torch" else torch_api
+needs_cuda = pytest.mark.skipif(
+    not WAYS_OF or not cpp_extension.CUDA_HOME, reason="needs WAYS_OF and a CUDA toolkit"
+)
+takes_minutes = pytest.mark.skipif(not WAYS_OF, reason="needs WAYS_OF")
+
+OF_PART = f"int part();\n#define VALUE part()\n{MODULE}"
+OF_HEADER = f'#include "value.h"\n{MODULE}'
+HEADER = "#define VALUE 7\n"
+PART = "int part() { return 2; }"
+PART_CUDA = "#include <cuda_runtime.h>\n#ifndef PART\n#define PART 2\n#endif\n"
+PART_CUDA += PART.replace("2", "PART")
+INT_CUDA = f"#include <cuda_runtime.h>\n#define VALUE int(sizeof(int))\n{MODULE}"
 
 
-@pytest.mark.parametrize("way", tiers(UNTESTED))
-def test_way(way, tmp_path, monkeypatch):
+class Way(NamedTuple):
+    """What the module of a text gives, with these arguments, and other files beside its source."""
+
+    value: int
+    text: str = MODULE
+    files: tuple[tuple[str, str], ...] = ()
+    given: dict[str, Any] = {}  # noqa: RUF012 - nobody changes a default
+    quick: bool = False
+
+
+LOADS = {
+    "one source": Way(1),
+    "several sources": Way(2, OF_PART, (("more/part.cc", PART),)),
+    "flags": Way(4, given={"extra_cflags": ["-O1", "-DVALUE=4"]}),
+    "several flags in one string, and blanks": Way(5, given={"extra_cflags": ["-O1 -DVALUE=5\n"]}),
+    "flags that are empty strings": Way(
+        1, given=dict.fromkeys(("extra_cflags", "extra_cuda_cflags", "extra_ldflags"), "")
+    ),
+    "an include path with blanks in and around it": Way(
+        7, OF_HEADER, (("a b/value.h", HEADER),), {"extra_include_paths": [" a b "]}
+    ),
+    "line ends, as torch's own tests have them": Way(
+        7,
+        OF_HEADER,
+        (("include/value.h", HEADER),),
+        {"extra_cflags": ["-g\n\n", "-O0 -Wall"], "extra_include_paths": ["    include\n"]},
+        quick=True,
+    ),
+}
+OF_CUDA = {
+    "C++ and CUDA": Way(2, OF_PART, (("part.cu", PART_CUDA),)),
+    "flags of CUDA": Way(
+        3, OF_PART, (("part.cu", PART_CUDA),), {"extra_cuda_cflags": ["-DPART=3"]}
+    ),
+    "with_cuda": Way(4, INT_CUDA, given={"with_cuda": True}),
+}
+
+
+@pytest.fixture(autouse=True)
+def place(root, tmp_path, monkeypatch) -> None:
+    """An empty directory, which is the current one, and an empty cache."""
     monkeypatch.chdir(tmp_path)
-    with mock.patch.dict(os.environ, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache")):
-        side = types.SimpleNamespace(load=torch_api.load, load_inline=torch_api.load_inline)
-        assert way.function(side) == way.expected
+
+
+def file(name: str, text: str = MODULE) -> str:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text)
+    return name
+
+
+@pytest.mark.parametrize("way", tiers(LOADS))
+def test_load(way):
+    files = [file("main.cpp", way.text), *(file(*each) for each in way.files)]
+    sources = [name for name in files if not name.endswith(".h")]
+    sources = sources if len(sources) > 1 else sources[0]
+    assert SIDE.load("module", sources, **way.given).value() == way.value
+
+
+@needs_cuda
+@pytest.mark.parametrize("way", OF_CUDA.values(), ids=OF_CUDA)
+def test_load_with_cuda(way):
+    test_load(way)
+
+
+def test_all_arguments_by_position():
+    Path("here").mkdir()
+    flags = (["-DVALUE=13"], None, None, ["-lm"], ["."])
+    rest = ("here", False, False, False, True, False, True)
+    assert SIDE.load("positional", [file("one.cpp")], *flags, *rest).value() == 13
+
+
+@pytest.mark.slow
+def test_a_library_that_is_no_module():
+    text = '#include <cstdlib>\n__attribute__((constructor)) void f() { setenv("MARK", "7", 1); }\n'
+    SIDE.load("library", file("mark.cpp", text), is_python_module=False)
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    assert getenv(b"MARK") == b"7"
+
+
+def test_a_second_build_directory_and_the_first_is_removed():
+    for place in ("first", "second"):
+        Path(place).mkdir()
+        SIDE.load("twice", file("one.cpp"), build_directory=place)
+    shutil.rmtree("first")
+    assert [path.exists() for path in Path("second").glob("twice*.so")] == [True]
+
+
+def test_a_source_behind_a_link_and_the_header_beside_where_it_leads():
+    file("real/value.h", HEADER)
+    file("real/main.cpp", OF_HEADER)
+    Path("links").mkdir()
+    Path("links/main.cpp").symlink_to("../real/main.cpp")
+    assert SIDE.load("linked", "links/main.cpp", extra_include_paths=["real"]).value() == 7
+
+
+@pytest.mark.slow
+def test_a_folder_that_stays_as_it_is():
+    assert SIDE.load("untouched", file("sources/one.cpp")).value() == 1
+    assert os.listdir("sources") == ["one.cpp"]
+
+
+@pytest.mark.slow
+def test_several_strings():
+    module = SIDE.load_inline("texts", [PART, OF_PART], no_implicit_headers=True)
+    assert module.value() == 2
+
+
+def test_strings_with_flags_include_paths_and_a_build_directory():
+    file("include/value.h", "#define VALUE 4 + PLUS\n")
+    Path("here").mkdir()
+    module = SIDE.load_inline(
+        name="flagged",
+        cpp_sources=[OF_HEADER],
+        extra_cflags=["-DPLUS=5"],
+        extra_ldflags=["-lm"],
+        extra_include_paths=["include"],
+        build_directory=os.path.abspath("here"),
+        keep_intermediates=False,
+        no_implicit_headers=True,
+    )
+    assert module.value() == 9
+    assert Path("here/flagged.so").exists()
+
+
+@pytest.mark.slow
+def test_a_header_in_the_build_directory_of_strings():
+    file("include/value.h", HEADER)
+    given = {"build_directory": "include", "no_implicit_headers": True}
+    assert SIDE.load_inline("of_header", OF_HEADER, **given).value() == 7
+
+
+@needs_cuda
+def test_strings_with_cuda():
+    module = SIDE.load_inline("texts_cuda", OF_PART, PART_CUDA, no_implicit_headers=True)
+    assert module.value() == 2
+
+
+SIN_ADD = "at::Tensor sin_add(at::Tensor x, at::Tensor y) { return x.sin() + y.sin(); }\n"
+
+
+@takes_minutes
+@pytest.mark.parametrize(
+    ("given", "documentation"),
+    [
+        ({"functions": ["sin_add"]}, "sin_add"),
+        ({"functions": {"sin_add": "adds sines"}}, "adds sines"),
+        ({"functions": ["sin_add"], "use_pch": True}, "sin_add"),
+    ],
+)
+def test_functions_by_name(given, documentation):
+    function = SIDE.load_inline("by_name", [SIN_ADD], **given).sin_add
+    assert function(torch.zeros(1), torch.zeros(1)).item() == 0
+    assert function.__doc__.split("\n")[2] == documentation
+
+
+@takes_minutes
+@pytest.mark.parametrize("plainly", [False, True])
+def test_functions_of_every_kind(plainly):
+    text = "namespace ns { int three() { return 3; } }\n"
+    text += "int four() { return 4; }\nauto five = []() { return 5; };\n"
+    functions = {"ns::three": "three", "four": None, "five": "says 'five'"}
+    given = {"functions": functions, "with_pytorch_error_handling": not plainly}
+    module = SIDE.load_inline("kinds", text, **given)
+    assert [getattr(module, name)() for name in functions] == [3, 4, 5]
+
+
+@takes_minutes
+def test_errors_and_warnings_of_torch():
+    text = 'void refuse() { TORCH_CHECK_INDEX(false, "out of range"); }\n'
+    with pytest.raises(IndexError):
+        SIDE.load_inline("translated", text, functions="refuse").refuse()
+    text = 'void warn() { TORCH_WARN("careful"); }\n'
+    given = {"functions": "warn", "with_pytorch_error_handling": False}
+    module = SIDE.load_inline("plainly", text, **given)
+    with warnings.catch_warnings(record=True) as caught:
+        module.warn()
+    assert caught == []  # C++ writes it to stderr itself
+
+
+TWICE = """#include <torch/library.h>
+at::Tensor twice(at::Tensor x) { return x * 2; }
+TORCH_LIBRARY(ways, m) { m.def("twice", &twice); }
+"""
+REGISTERED = """#include <torch/script.h>
+torch::Tensor func(torch::Tensor x) { return x; }
+static torch::RegisterOperators r("ways_registered::func", &func);
+"""
+
+
+@takes_minutes
+def test_operators_without_a_module():
+    one = torch.ones(1)
+    SIDE.load_inline("operators", TWICE, is_python_module=False)
+    assert torch.ops.ways.twice(one).item() == 2
+    SIDE.load_inline("registered", REGISTERED, functions="func", is_python_module=False)
+    assert torch.ops.ways_registered.func(one).item() == 1
+
+
+@takes_minutes
+def test_one_name_again_and_again():
+    values = [123, 456, 456, 789]
+    texts = [f"int f() {{ return {value}; }}" for value in values]
+    assert [SIDE.load_inline("again", text, functions="f").f() for text in texts] == values
+
+
+DOUBLER = """
+struct Doubler {
+  Doubler(int64_t a, int64_t b) : tensor_(torch::ones({a, b})) {}
+  torch::Tensor forward() { return tensor_ * 2; }
+  torch::Tensor get() const { return tensor_; }
+  torch::Tensor tensor_;
+};
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  py::class_<Doubler>(m, "Doubler")
+      .def(py::init<int, int>())
+      .def("forward", &Doubler::forward)
+      .def_property_readonly("tensor", &Doubler::get);
+}
+"""
+
+
+@takes_minutes
+def test_a_class():
+    doubler = SIDE.load_inline("doubler", DOUBLER).Doubler(2, 2)
+    assert [doubler.forward().sum().item(), doubler.tensor.sum().item()] == [8, 4]

@@ -7,15 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
-from ctypes import CDLL
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_bench import text_of, tiers
+from harness import script, text_of, tiers
 from torch.utils import cpp_extension
 
-from lltm_jit.jit import torch_api
 from lltm_jit.jit.compile import ninja
 from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.request.request import Request
@@ -37,12 +35,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def cuda(cuda, monkeypatch):
+def cuda(cuda, toolkit, monkeypatch):
     """torch and the engine take the bench's toolkit for theirs."""
-    home = cuda.write_nvcc()
-    for name, value in {"CUDA_HOME": str(home), "TORCH_CUDA_ARCH_LIST": "8.0;9.0+PTX"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(home))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(toolkit))
     monkeypatch.setattr(cpp_extension, "_check_cuda_version", lambda *_: None, raising=False)
     return cuda
 
@@ -119,31 +115,12 @@ def test_commands_are_those_that_ninja_runs(real, monkeypatch, cxx):
     assert told.startswith(f"{cxx} ")
 
 
-def test_odd_names_compile(real):
-    names = ("a b", "a$b", "a:b", "a'b", 'a"b', "é", "a\\b", "a#b", "-x")
-    sources = [
-        real.write(f"{name}.cpp", f'extern "C" int f{n}() {{ return {n}; }}\n')
-        for n, name in enumerate(names)
-    ]
-    library = torch_api.load("odd", sources, is_python_module=False)
-    assert [getattr(CDLL(library), f"f{n}")() for n in range(len(names))] == [*range(len(names))]
-    for number, source in enumerate(sources):  # and what each was made from is known
-        source.write_text(f'extern "C" int f{number}() {{ return {10 + number}; }}\n')
-    library = torch_api.load("odd", sources, is_python_module=False)
-    assert CDLL(library).f8() == 18
-
-
-@pytest.fixture
-def wrapping(bench, monkeypatch):
-    """A bench whose torch calls compilers by a ccache that is on PATH, as newer ones do."""
-    path = bench.directory / "wrappers" / "ccache"
-    path.parent.mkdir()
-    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
-    return path
-
-
-def test_a_ccache_that_comes_and_goes(bench, wrapping, monkeypatch):
-    """It is called where torch calls it, and no build names one that is gone."""
+def test_a_ccache_that_comes_and_goes(bench, monkeypatch):
+    """It is called where torch calls it, as newer ones do one on PATH, and no build names one that
+    is gone.
+    """
+    ccache = bench.directory / "wrappers" / "ccache"
+    monkeypatch.setenv("PATH", f"{ccache.parent}{os.pathsep}{os.environ['PATH']}")
 
     def edit(text: str) -> bool:
         bench.write("two/two.cpp", text)
@@ -151,36 +128,28 @@ def test_a_ccache_that_comes_and_goes(bench, wrapping, monkeypatch):
         return "wrapped" in bench.counts
 
     assert not edit("one")
-    wrapping.write_text('#!/bin/sh\necho wrapped >> "$FAKE_COUNTS"\nexec "$@"\n')
-    wrapping.chmod(0o755)
+    script(ccache, 'echo wrapped >> "$FAKE_COUNTS"\nexec "$@"\n')
     if not edit("two"):
         pytest.skip("this torch calls no ccache")
     monkeypatch.setenv("TORCH_NO_COMPILER_WRAPPER", "1")
     assert not edit("three")
     monkeypatch.delenv("TORCH_NO_COMPILER_WRAPPER")
-    wrapping.unlink()
+    ccache.unlink()
     assert not edit("four")
 
 
-def test_the_place_of_cudas_libraries(cuda):
-    home = Path(os.environ["CUDA_HOME"])
-    (home / "lib").mkdir()
+def test_the_place_of_cudas_libraries(cuda, toolkit):
     for number, folder in enumerate(("lib", "lib64")):
-        (home / folder).mkdir(exist_ok=True)
+        (toolkit / folder).mkdir()
         cuda.write("two/two.cpp", f"{number}\n")
-        assert f"-L{home}/{folder} " in (cuda.load().info.directory / "build.ninja").read_text()
+        assert f"-L{toolkit}/{folder} " in (cuda.load().info.directory / "build.ninja").read_text()
 
 
 def test_an_environment_that_names_no_architecture_of_torchs(cuda, monkeypatch):
-    """torch would ask a GPU, or take all that it was built for."""
+    """torch would ask a GPU, or take all that it was built for. Its module stays as it was."""
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
-    text = written_by_us(Request(cuda.spec()))
-    assert re.findall(r"code=(\w+)", text)
-
-
-def test_what_torch_has_in_its_module_is_as_it_was(cuda, monkeypatch):
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/elsewhere")
-    written_by_us(Request(cuda.spec()))
+    assert re.findall(r"code=(\w+)", written_by_us(Request(cuda.spec())))
     assert cpp_extension.CUDA_HOME == "/elsewhere"
 
 

@@ -48,13 +48,33 @@ def expected() -> dict[str, str]:
     return dict(re.findall(r"^### ([\w/]+)\n(.*?\n)(?=###|\Z)", text, re.MULTILINE | re.DOTALL))
 
 
-@pytest.mark.parametrize("case", sorted(LOGS))
-def test_colours_change_nothing(case, tmp_path, monkeypatch):
-    """A wrapper, or a program that sets CLICOLOR_FORCE, may have the tools print them."""
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """The sources of the logs, in the working directory."""
+    record.write_sources(tmp_path)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("case", sorted(LOGS))
+def test_message(case, sources, monkeypatch):
+    """The parts of an error are those of its text. Colours, which CLICOLOR_FORCE may have the tools
+    print, change nothing.
+    """
+    # A library that is installed here would be named by its place.
+    monkeypatch.setattr("sysconfig.get_path", lambda name: f"/nowhere/{name}")
     log = LOGS[case].read_text("utf-8")
+    assert message(log) == expected()[case]
     coloured = "".join(f"\x1b[01m\x1b[K{line}\x1b[m\x1b[K\n" for line in log.splitlines())
     assert message(coloured) == message(log)
+    error = explained(log)
+    place = ":".join(str(part) for part in (error.file, error.line, error.column) if part)
+    told = f"error: {error.message}\n" + (f"  --> {place}\n" if place else "   = ")
+    assert str(error).startswith(told)
+    assert error.log == "build.log"
+
+
+def test_every_message_has_its_log():
+    assert sorted(expected()) == sorted(LOGS)
 
 
 # By NVRTC, which names a text of its own so.
@@ -76,38 +96,12 @@ PARTS = {
 
 
 @pytest.mark.parametrize("case", PARTS)
-def test_the_parts_of_an_error_by_each_tool(case, tmp_path, monkeypatch):
-    record.write_sources(tmp_path)
-    monkeypatch.chdir(tmp_path)
+def test_the_parts_of_an_error_by_each_tool(case, sources):
     log = _NVRTC if case == "nvrtc" else LOGS[case].read_text("utf-8")
     error = explained(log)
     *place, message = PARTS[case]
     assert [error.file, error.line, error.column] == place
     assert error.message.startswith(message)
-
-
-@pytest.mark.parametrize("case", sorted(LOGS))
-def test_the_parts_of_an_error_are_those_of_its_text(case, tmp_path, monkeypatch):
-    record.write_sources(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    error = explained(LOGS[case].read_text("utf-8"))
-    place = ":".join(str(part) for part in (error.file, error.line, error.column) if part)
-    told = f"error: {error.message}\n" + (f"  --> {place}\n" if place else "   = ")
-    assert str(error).startswith(told)
-    assert error.log == "build.log"
-
-
-@pytest.mark.parametrize("case", sorted(LOGS))
-def test_message(case, tmp_path, monkeypatch):
-    record.write_sources(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    # A library that is installed here would be named by its place.
-    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / name))
-    assert message(LOGS[case].read_text("utf-8")) == expected()[case]
-
-
-def test_every_message_has_its_log():
-    assert sorted(expected()) == sorted(LOGS)
 
 
 def test_a_file_is_named_as_seen_from_the_working_directory(tmp_path, monkeypatch):

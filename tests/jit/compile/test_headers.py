@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_bench import ALL, wait_for
+from harness import ALL, wait_for
 
 from lltm_jit import jit
 from lltm_jit.cli import main
@@ -23,6 +23,7 @@ from lltm_jit.jit.compile import headers, launcher, ninja
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request.request import Request
 
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 EXTENSION = "#include <torch/extension.h>\n"
 
 NARROW = {
@@ -81,9 +82,10 @@ def test_operators_that_are_named_anywhere_have_their_headers(bench):
 
 
 def test_who_gets_the_full_headers(bench, monkeypatch):
-    """By a setting, by an argument and with an unknown torch. Our own sources, and those without
-    torch's large headers, get nothing.
+    """By a setting, by an argument and with an unknown torch: in builds of their own. Our own
+    sources, and those without torch's large headers, get nothing.
     """
+    assert len({Request(bench.spec(narrow=wanted)).key for wanted in (True, False)}) == 2
     assert chosen(bench, "#include <torch/library.h>\n") is None
     assert chosen(bench, EXTENSION, ours=True, include_paths=("/",)) is None
     assert chosen(bench, EXTENSION, narrow=False).told.endswith("narrow headers are switched off")
@@ -94,35 +96,23 @@ def test_who_gets_the_full_headers(bench, monkeypatch):
     assert "has other headers" in chosen(bench, EXTENSION).told
 
 
-def test_another_build_without_narrow_headers(bench):
-    """It may be that somebody suspects them."""
-    bench.write("one/one.cpp", EXTENSION)
-    keys = {engine.build(bench.spec(narrow=wanted)).key for wanted in (True, False)}
-    assert len(keys) == 2
-
-
-def test_what_does_not_compile_with_narrow_headers_is_tried_once(bench, capsys):
-    """The next build, and so the next edit, has the full headers at once."""
+def test_what_does_not_compile_with_narrow_headers_is_tried_once(bench, monkeypatch, capsys):
+    """The next build, and so the next edit, has the full headers at once. An archive takes the
+    objects that were compiled.
+    """
+    monkeypatch.chdir(bench.directory)
     bench.write("one/one.cpp", f"{EXTENSION}//! full no such thing\n")
     bench.write("two/two.cpp", EXTENSION)
     build = bench.load()
     assert bench.counts == ["compile one.cpp", *ALL]
     assert build.record.full == ["one.o"]
     assert "error" not in capsys.readouterr().err
+    assert main(["archive", str(bench.sources)]) == 0
+    assert bench.counts == []
     bench.edited("one/one.cpp", f"{EXTENSION}//! full no such thing\n2\n")
     bench.edited("two/two.cpp", f"{EXTENSION}2\n")
     assert engine.build(bench.spec(), force=True).compiled == 2
     assert bench.counts == ["compile one.cpp", *ALL]
-
-
-def test_an_archive_takes_the_objects_that_were_compiled(bench, monkeypatch):
-    monkeypatch.chdir(bench.directory)
-    bench.write("one/one.cpp", f"{EXTENSION}//! full no such thing\n")
-    bench.write("two/two.cpp", EXTENSION)
-    bench.load()
-    assert bench.counts == ["compile one.cpp", *ALL]
-    assert main(["archive", str(bench.sources)]) == 0
-    assert bench.counts == []
 
 
 def test_an_object_with_the_full_headers_is_none_with_narrow_ones(bench):
@@ -181,17 +171,8 @@ def results(module: Any, namespace: str) -> Iterator[Any]:
         yield module.words(x)
         yield module.guards(x)
     maybe, device = torch.ones(2), torch.device("cpu")
-    given = [
-        [2],
-        device,
-        torch.half,
-        1.5,
-        "word",
-        torch.contiguous_format,
-        None,
-        (3, 4),
-        [maybe] * 3,
-    ]
+    given = [[2], device, torch.half, 1.5, "word", torch.contiguous_format, None, (3, 4)]
+    given.append([maybe] * 3)
     for tensor in (maybe, None):
         yield str(module.arguments(tensor, *given, {"a": 2.0}))
     for call in (lambda: module.refused(maybe), module.wrong, lambda: module.arguments(1)):
@@ -204,18 +185,16 @@ def results(module: Any, namespace: str) -> Iterator[Any]:
     ops = getattr(torch.ops, namespace)
     yield ops.registered(maybe, 3.0, [4])
     yield ops.inferred(maybe, 2, {"a": 1.0})
-    yield "".join(str(getattr(ops, name).default) for name in ("registered", "inferred", "more"))
-    yield "".join(
-        str(getattr(ops, name).default._schema) for name in ("registered", "inferred", "more")
-    )
+    for name in ("registered", "inferred", "more"):
+        yield str(getattr(ops, name).default)
+        yield str(getattr(ops, name).default._schema)
     adder = getattr(torch.classes, namespace).Adder(1.5)
     yield adder.add(maybe)
     yield adder.value
 
 
 @pytest.mark.slow
-def test_the_same_results_and_schemas_as_with_the_full_headers(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+def test_the_same_results_and_schemas_as_with_the_full_headers(root, tmp_path):
     found = []
     for name, wanted in (("constructs_a", True), ("constructs_b", False)):
         source = tmp_path / name / "constructs.cpp"
@@ -278,7 +257,7 @@ def compiled(folder, how, *more):
     return done.returncode, re.sub(r"/\S*tmpxft\S+", "FILE", done.stdout), symbols, headers
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@needs_nvcc
 @pytest.mark.parametrize("kind", HALVES)
 def test_both_halves_at_once_are_what_nvcc_makes(tmp_path, monkeypatch, kind):
     (tmp_path / "x.cu").write_text(HALVES[kind])
@@ -289,7 +268,7 @@ def test_both_halves_at_once_are_what_nvcc_makes(tmp_path, monkeypatch, kind):
     assert compiled(tmp_path, "halves") == alone
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@needs_nvcc
 def test_a_build_that_is_ended_leaves_no_temporary_files(tmp_path):
     (tmp_path / "x.cu").write_text("#include <cuda/std/complex>\n#include <regex>\n")
     (tmp_path / "tmp").mkdir()
@@ -303,7 +282,7 @@ def test_a_build_that_is_ended_leaves_no_temporary_files(tmp_path):
     assert [*(tmp_path / "tmp").iterdir()] == []
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@needs_nvcc
 def test_nvcc_is_taken_apart_where_its_steps_are_known(tmp_path):
     (tmp_path / "x.cu").touch()
     words = ["nvcc", "-c", str(tmp_path / "x.cu"), "-o", "x.o", "-MD", "-MF", "x.d"]
@@ -312,8 +291,7 @@ def test_nvcc_is_taken_apart_where_its_steps_are_known(tmp_path):
         assert launcher._steps([*words, *more], str(tmp_path)) is None
 
 
-def test_halves_are_compiled_at_once_where_there_are_processors_for_them(cuda, monkeypatch):
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+def test_halves_are_compiled_at_once_where_there_are_processors_for_them(cuda, toolkit):
     request = Request(cuda.spec())
     request.work.mkdir(parents=True)
     for jobs, halves in ((5, 0), (6, 1)):

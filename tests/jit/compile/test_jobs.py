@@ -5,36 +5,38 @@ from __future__ import annotations
 import os
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from engine_bench import finish, wait_for
+from harness import ALL, Gate, finish, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit.compile import jobs
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.user import cancel
+from lltm_jit.jit.user.errors import Cancelled, cancelled_by
 
 
 @pytest.fixture
-def gates(bench, tmp_path) -> list[Path]:
+def gates(bench, tmp_path) -> list[Gate]:
     """Each of five files has a compiler that waits at a gate of its own."""
     found = []
-    for name in ("one/one", "two/two", "three", "four", "five"):
-        gate = tmp_path / f"gate-{Path(name).name}"
-        bench.write(f"{name}.cpp", f"//! wait {gate}\n")
-        found.append(gate)
+    for number, name in enumerate(("one/one", "two/two", "three", "four", "five")):
+        found.append(Gate(tmp_path / f"gate-{number}"))
+        bench.write(f"{name}.cpp", found[-1].order)
     return found
 
 
-def at_a_time(gates: list[Path], expected: int) -> int:
+def at_a_time(gates: list[Gate], expected: int) -> int:
     """How many compilers run, once these are there and no more are started."""
-    wait_for(lambda: sum(gate.exists() for gate in gates) >= expected)
+
+    def there() -> int:
+        return sum(gate.path.exists() for gate in gates)
+
+    wait_for(lambda: there() >= expected)
     if expected < len(gates):
         time.sleep(0.5)
-    count = sum(gate.exists() for gate in gates)
+    count = there()
     for gate in gates:
-        Path(f"{gate}.go").touch()
+        gate.open()
     return count
 
 
@@ -51,20 +53,16 @@ def test_what_reads_most_is_compiled_first(bench, monkeypatch):
     bench.write("core/long.h", "long\n" * 100)
     bench.write("zero/zero.cpp", '#include "core/long.h"\n')
     bench.load()
-    counts = Path(bench.environment["FAKE_COUNTS"]).read_text().splitlines()
-    assert counts == [f"compile {name}.cpp" for name in ("zero", "one", "two")] + ["link"]
+    assert bench.in_order == ["compile zero.cpp", *ALL]
 
 
 def test_builds_share_a_pool_of_compilers(bench, tmp_path, monkeypatch):
     """With one compiler at a time, all files of two builds wait for it."""
     monkeypatch.setenv("MAX_JOBS", "1")
-    specs, gates = [], []
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        for file in (f"{name}_1", f"{name}_2"):
-            gates.append(tmp_path / f"{file}.gate")
-            (tmp_path / name / f"{file}.cpp").write_text(f"//! wait {gates[-1]}\n")
-        specs.append(jit.Spec("_C", (str(tmp_path / name),)))
+    gates = [Gate(tmp_path / f"gate-{number}") for number in range(4)]
+    for number, gate in enumerate(gates):
+        bench.write(f"build_{number % 2}/{number}.cpp", gate.order)
+    specs = [jit.Spec("_C", (str(bench.sources / f"build_{number}"),)) for number in range(2)]
     builds = []
     loading = threading.Thread(target=lambda: builds.extend(engine.load_all(specs)))
     loading.start()
@@ -85,7 +83,7 @@ def test_a_share_of_the_pool():
         assert first == 4
         unwanted = threading.Event()
         unwanted.set()
-        with cancel.cancelled_by(unwanted), pytest.raises(cancel.Cancelled):
+        with cancelled_by(unwanted), pytest.raises(Cancelled):
             jobs.compilers(4, 1).__enter__()
     with jobs.compilers(4, 1) as first, jobs.compilers(4, 9) as second:
         assert (first, second) == (1, 3)

@@ -1,4 +1,4 @@
-"""The store of objects, and the folder in which a request is compiled."""
+"""The store of objects, and what stays there of a build that fails or does not end."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import os
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from engine_bench import ALL, text_of
-from real_files import PLAIN
+from harness import ALL, TEXT, alive, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit.compile import objects
+from lltm_jit.jit.loading import build as builds
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.store import cache
+from lltm_jit.jit.request.request import Request
+from lltm_jit.jit.request.spec import spec
+from lltm_jit.jit.store import cache, lock
+from lltm_jit.jit.torch_api import build, load
+from lltm_jit.jit.user.errors import Cancelled, cancelled_by
+
+NUMBER = 'extern "C" int value() { return 1; }\n'
 
 
 def entries(bench) -> list[Path]:
@@ -24,15 +31,13 @@ def entries(bench) -> list[Path]:
 
 def remade(bench, **changes) -> jit.BuildInfo:
     """Build again, from objects alone."""
-    for record in bench.builds.glob("*/ok.json"):
+    for record in bench.records:
         shutil.rmtree(record.parent)
     return engine.build(bench.spec(**changes))
 
 
 def test_objects_are_found_by_commands_and_contents(bench):
-    """Whatever else is built: other sources beside them, another linking, another name of a file
-    that is the same.
-    """
+    """Whatever else is built: other sources beside them, another linking."""
     bench.first()
     assert engine.build(bench.spec(ldflags=("-lm",))).reused == 2
     assert bench.counts == ["link"]
@@ -40,6 +45,8 @@ def test_objects_are_found_by_commands_and_contents(bench):
     assert engine.build(bench.spec()).reused == 2
     assert bench.counts == ["compile three.cpp", "link"]
     engine.build(bench.spec(cflags=("-DX",)))
+    assert len(bench.counts) == 4
+    assert engine.build(bench.spec(), force=True).compiled == 3
     assert len(bench.counts) == 4
 
 
@@ -53,14 +60,13 @@ def test_flags_are_the_same_however_they_are_given(bench):
 def test_what_was_built_before_compiles_nothing(bench):
     """Edits back and forth, of a source and of a header, and of a header's time alone."""
     bench.first()
-    header = bench.sources / "core/shared.h"
     for name, text in (("core/shared.h", "other\n"), ("two/two.cpp", "zwei\n")):
         before = (bench.sources / name).read_text()
         bench.edited(name, text, {"core/shared.h": "one.cpp"}.get(name, ""))
         bench.write(name, before)
-        assert text_of(bench.load()).endswith("two")
+        assert text_of(bench.load()) == TEXT
         assert bench.counts == []
-    os.utime(header, (1, 1))
+    os.utime(bench.sources / "core/shared.h", (1, 1))
     assert remade(bench).reused == 2
     assert bench.counts == ["link"]
 
@@ -77,11 +83,6 @@ def test_another_checkout_of_our_own_sources_takes_their_objects(bench, tmp_path
         assert bench.counts == expected
 
 
-def damaged(path: Path) -> None:
-    path.chmod(0o600)
-    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
-
-
 @pytest.mark.parametrize("end", [".json", ".o", "gone"])
 def test_a_damaged_object_is_compiled_again(bench, end):
     bench.first()
@@ -89,7 +90,9 @@ def test_a_damaged_object_is_compiled_again(bench, end):
     if end == "gone":
         entry.with_suffix(".o").unlink()
     else:
-        damaged(entry.with_suffix(end))
+        damaged = entry.with_suffix(end)
+        damaged.chmod(0o600)
+        damaged.write_bytes(damaged.read_bytes()[:-3] + b"xyz")
     assert remade(bench).compiled == 1
     assert bench.counts == ["compile two.cpp", "link"]
     assert remade(bench).reused == 2
@@ -127,24 +130,18 @@ def test_threads_put_equal_objects_into_the_store(bench, monkeypatch):
     assert len(entries(bench)) == 1
 
 
-def test_a_forced_build_compiles_everything(bench):
-    bench.first()
-    assert engine.build(bench.spec(), force=True).compiled == 2
-    assert bench.counts == ALL
-
-
 def test_a_file_of_the_future_makes_a_build_stale_at_once(real, monkeypatch):
     """Where a file system's clock is ahead, nobody can tell whether it was edited meanwhile."""
-    source = real.write("source.cpp", f'#define FILE "value.h"\n#include FILE\n{PLAIN}')
-    real.write("value.h", "#define VALUE 1\n")
-    spec = jit.Spec("value", (str(source),), python_module=False)
+    source = real.write("source.cpp", f'#define FILE "value.h"\n#include FILE\n{NUMBER}')
+    real.write("value.h", "")
+    asked = jit.Spec("value", (str(source),), python_module=False)
     now = time.time_ns
     monkeypatch.setattr(objects.time, "time_ns", lambda: now() - 3600 * 10**9)
-    engine.build(spec)
-    assert engine.inspect(spec) is None
+    engine.build(asked)
+    assert engine.inspect(asked) is None
     monkeypatch.setattr(objects.time, "time_ns", now)
-    assert engine.build(spec).compiled == 1
-    assert engine.inspect(spec)
+    assert engine.build(asked).compiled == 1
+    assert engine.inspect(asked)
 
 
 def test_a_killed_builders_leftovers_do_no_harm(bench):
@@ -164,12 +161,12 @@ def test_counts_of_coverage_land_beside_the_notes(real):
     """In the folder where it was compiled, which the next build of the request uses, too; a request
     with another folder takes no such object from the store.
     """
-    source = real.write("source.cpp", PLAIN.replace("VALUE", "1"))
     flags = ("--coverage",)
-    spec = jit.Spec("value", (str(source),), cflags=flags, ldflags=flags, python_module=False)
+    paths = (str(real.write("source.cpp", NUMBER)),)
     seen = set()
-    for each in (spec, spec._replace(ldflags=(*flags, "-lm"))):
-        content = engine.build(each).library.read_bytes()
+    for more in ((), ("-lm",)):
+        asked = jit.Spec("value", paths, flags, ldflags=(*flags, *more), python_module=False)
+        content = engine.build(asked).library.read_bytes()
         (notes,) = {*real.builds.rglob("*.gcno")} - seen
         assert str(notes.with_suffix(".gcda")).encode() in content
         seen.add(notes)
@@ -179,3 +176,117 @@ def test_depfiles_are_read_as_compilers_write_them():
     assert objects._paths(r"a\ b.h c\#d.h e$$f.h g\:h.h i\j.h k\\\ l.h") == [
         *("a b.h", "c#d.h", "e$f.h", "g:h.h", r"i\j.h", "k\\ l.h")
     ]
+
+
+def fail(bench, text: str = "this is wrong") -> None:
+    bench.write("two/two.cpp", f"//! error {text}\n")
+    with pytest.raises(jit.BuildError, match=text):
+        bench.load()
+
+
+def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench, monkeypatch):
+    monkeypatch.chdir(bench.directory)
+    path = bench.write("one/one.cpp", "//! error 'nonsense' was not declared\n")
+    for _ in range(2):
+        with pytest.raises(jit.BuildError) as caught:
+            bench.load()
+        assert "compile one.cpp" in bench.counts
+        lines = str(caught.value).splitlines()
+        assert lines[:5] == [
+            "error: 'nonsense' was not declared",
+            "  --> kernels/one/one.cpp:1:5",
+            "  |",
+            "1 | //! error 'nonsense' was not declared",
+            "  |     ^",
+        ]
+        log = lines[5].rpartition("full log: ")[2]
+        assert "'nonsense' was not declared" in Path(log).read_text()
+    assert isinstance(caught.value, ImportError)
+    assert isinstance(caught.value, RuntimeError)  # as torch's own
+    assert "Error building extension '_C'" in str(caught.value)
+    path.write_text("one\n")
+    assert "one" in text_of(bench.load())
+
+
+def test_what_a_failed_build_finished_is_not_compiled_again(bench):
+    fail(bench)
+    assert bench.counts == ["compile one.cpp", "compile two.cpp"]
+    fail(bench, "still wrong")
+    assert bench.counts == ["compile two.cpp"]
+    assert text_of(bench.edited("two/two.cpp", "two\n")) == TEXT
+
+
+@pytest.fixture
+def second_waits(bench, gate, monkeypatch):
+    """One file is compiled, and then another one's compiler waits at the gate."""
+    monkeypatch.setenv("MAX_JOBS", "1")
+    bench.write("one/one.cpp", "long, and so the first\n" * 99)
+    bench.write("two/two.cpp", gate.order)
+    return gate
+
+
+def test_what_a_cancelled_build_finished_is_not_compiled_again(bench, second_waits):
+    unwanted = threading.Event()
+    second_waits.then(unwanted.set)
+    with cancelled_by(unwanted), pytest.raises(Cancelled):
+        engine.build(bench.spec())
+    assert bench.counts == ["compile one.cpp", "compile two.cpp"]
+    bench.edited("two/two.cpp", "two\n")
+
+
+def test_a_build_that_takes_too_long_is_ended(bench, second_waits):
+    """With its compilers; what was finished is kept, and the next try compiles the rest."""
+    with pytest.raises(jit.BuildTimeout) as caught:
+        load("_C", bench.sources, timeout=3)
+    error = caught.value
+    assert str(error).startswith("error: the build was ended after 3 s, while compiling two.cpp\n")
+    assert error.file == str(bench.sources / "two/two.cpp")
+    assert "FAILED" not in Path(error.log).read_text()
+    assert not alive(second_waits.reached())
+    assert bench.counts == ["compile one.cpp", "compile two.cpp"]
+    bench.write("two/two.cpp", "two\n")
+    load("_C", bench.sources, timeout=100)
+    assert bench.counts == ["compile two.cpp", "link"]
+    load("_C", bench.sources, timeout=0)  # which builds nothing
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_build_that_is_not_loaded_is_ended_too(bench, gate, several):
+    bench.write("two/two.cpp", gate.order)
+    one = {"name": "_C", "sources": bench.sources}
+    with pytest.raises(jit.BuildTimeout, match="the build was ended after 3 s"):
+        build([one], timeout=3) if several else build(**one, timeout=3)
+    assert not alive(gate.reached())
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_a_timeout_that_is_no_time_is_refused(bench, timeout):
+    with pytest.raises(ValueError, match=f"expected timeout to be a .* but got {timeout}"):
+        load("_C", bench.sources, timeout=timeout)
+    assert bench.counts == []
+
+
+def test_the_wait_for_another_build_counts(bench):
+    request = Request(spec("_C", bench.sources))
+    who = f"waiting for process {os.getpid()}"
+    with lock.held(request.place, print), pytest.raises(jit.BuildTimeout, match=who):
+        load("_C", bench.sources, timeout=0.2)
+    with ThreadPoolExecutor(1) as pool, builds.thread_lock(request.key):
+        waiting = pool.submit(load, "_C", bench.sources, timeout=0.2)
+        with pytest.raises(jit.BuildTimeout, match="while waiting for another thread"):
+            waiting.result()
+    assert bench.counts == []
+
+
+@pytest.mark.parametrize("left", ["", "# ninja log v7\n0\t5\t17"])
+def test_a_log_of_ninja_that_a_full_disk_cut_off(tmp_path, left):
+    (tmp_path / ".ninja_log").write_text(left)
+    assert objects.finished(tmp_path) == {}
+
+
+def test_error_of_the_compiler_stands_when_nothing_can_be_kept(bench, monkeypatch):
+    def full(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr(cache, "link_or_copy", full)
+    fail(bench)

@@ -1,4 +1,4 @@
-"""Builders and guards that are killed at every moment: all in real processes."""
+"""Builds that end before their time: killed at any moment, interrupted, or not wanted any more."""
 
 from __future__ import annotations
 
@@ -8,60 +8,91 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from engine_bench import ALL, alive, compiler_pid, finish, slow, wait_for
+from harness import ALL, TEXT, alive, finish, slow, wait_for
 
+from lltm_jit.jit import BuildError, Spec
 from lltm_jit.jit.compile import guard
 from lltm_jit.jit.loading import engine
-from lltm_jit.jit.user import cancel
+from lltm_jit.jit.user.errors import Cancelled, cancelled_by
+
+STUBBORN = "//! stubborn\n"
 
 
 def assert_next_one_builds(bench) -> None:
-    assert bench.run()["text"] == "shared header\none\ntwo"
+    bench.write("one/one.cpp", '#include "core/shared.h"\none\n')
+    assert bench.run()["text"] == TEXT
 
 
 @pytest.mark.parametrize(
     ("number", "compiler"),
     [
         (signal.SIGKILL, ""),
-        slow(signal.SIGKILL, "//! stubborn\n"),
+        slow(signal.SIGKILL, STUBBORN),
         slow(signal.SIGTERM, ""),
-        (signal.SIGTERM, "//! stubborn\n"),
+        (signal.SIGTERM, STUBBORN),
         (signal.SIGINT, ""),
-        slow(signal.SIGINT, "//! stubborn\n"),
+        slow(signal.SIGINT, STUBBORN),
     ],
 )
-def test_no_compiler_outlives_its_program(bench, tmp_path, number, compiler):
-    gate = tmp_path / "gate"
-    source = bench.write("one/one.cpp", f"{compiler}//! wait {gate}\n")
+def test_no_compiler_outlives_its_program(bench, gate, tmp_path, number, compiler):
+    bench.write("one/one.cpp", compiler + gate.order)
     (tmp_path / "temporary").mkdir()
     process = bench.start(TMPDIR=str(tmp_path / "temporary"))
-    pid = compiler_pid(gate)
+    pid = gate.reached()
     process.send_signal(number)
     process.communicate(timeout=60)
     wait_for(lambda: not alive(pid))
     assert list((tmp_path / "temporary").iterdir()) == []
-    source.write_text('#include "core/shared.h"\none\n')
     assert_next_one_builds(bench)
 
 
-@pytest.mark.parametrize("compiler", ["", "//! stubborn\n"])
-def test_no_compiler_outlives_a_cancelled_build(bench, tmp_path, compiler):
-    gate, unwanted = tmp_path / "gate", threading.Event()
-    bench.write("one/one.cpp", f"{compiler}//! wait {gate}\n")
-    pids = []
+@pytest.mark.parametrize("how", [KeyboardInterrupt, Cancelled])
+@pytest.mark.parametrize("compiler", ["", STUBBORN])
+def test_no_compiler_outlives_a_build_that_is_cancelled(bench, gate, how, compiler):
+    """By Ctrl-C, or by its caller."""
+    source, unwanted = bench.write("slow/slow.cpp", compiler + gate.order), threading.Event()
+    interrupt = how is KeyboardInterrupt
+    gate.then(lambda: os.kill(os.getpid(), signal.SIGINT) if interrupt else unwanted.set())
+    with cancelled_by(unwanted), pytest.raises(how):
+        engine.build_all([Spec("_C", (str(source),))])
+    assert not alive(gate.reached())
 
-    def cancel_there() -> None:
-        pids.append(compiler_pid(gate))
-        unwanted.set()
 
-    threading.Thread(target=cancel_there).start()
-    with cancel.cancelled_by(unwanted), pytest.raises(cancel.Cancelled):
-        engine.build(bench.spec())
-    assert not alive(*pids)
+def test_an_error_cancels_other_builds(bench, gate):
+    """And nothing goes on beyond the call."""
+    slow = bench.write("slow/slow.cpp", gate.order)
+    wrong = bench.write("wrong/wrong.cpp", f"//! after {gate.path}\n//! error wrong\n")
+    before = {*threading.enumerate()}  # some may be those of other tests, which end
+    began = time.monotonic()
+    with pytest.raises(BuildError, match="error: wrong"):
+        engine.build_all([Spec("_C", (str(path.parent),)) for path in (slow, wrong)])
+    assert time.monotonic() - began < 100  # the compiler at the gate waits for minutes
+    assert not alive(gate.reached())
+    assert {*threading.enumerate()} <= before
+
+
+def test_the_first_error_ends_the_other_compilers_and_what_was_finished_stays(
+    bench, gate, monkeypatch
+):
+    monkeypatch.setenv("MAX_JOBS", "3")
+    bench.write("one/one.cpp", gate.order)
+    bench.write("two/two.cpp", f"//! after {gate.path}\n//! error x\n")
+    bench.write("three/three.cpp", "three\n")
+    began = time.monotonic()
+    with pytest.raises(BuildError, match="error: x"):
+        bench.load()
+    assert time.monotonic() - began < 100
+    assert not alive(gate.reached())
+    assert "link" not in bench.counts
+    for name in ("one", "two"):
+        bench.write(f"{name}/{name}.cpp", f"{name}\n")
+    bench.load()
+    assert bench.counts == ALL
 
 
 @pytest.mark.parametrize(
@@ -77,33 +108,26 @@ def test_killed_while_publishing(bench, moment):
 
 
 @pytest.mark.parametrize("name", ["guard.py", "ninja"])
-def test_a_guard_or_a_ninja_killed_is_an_error_and_not_a_hang(bench, tmp_path, name):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n")
+def test_a_guard_or_a_ninja_killed_is_an_error_and_not_a_hang(bench, gate, name):
+    bench.write("one/one.cpp", gate.order)
     process = bench.start()
-    pid = compiler_pid(gate)
-    os.kill(parent_named(pid, name), signal.SIGKILL)
+    pid = parent = gate.reached()
+    while name not in Path(f"/proc/{parent}/cmdline").read_text():
+        parent = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+        assert parent > 1
+    os.kill(parent, signal.SIGKILL)
     assert finish(process)["error"] == "BuildError"
     wait_for(lambda: not alive(pid))
 
 
-def parent_named(pid: int, name: str) -> int:
-    while name not in Path(f"/proc/{pid}/cmdline").read_text():
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        assert pid > 1
-    return pid
-
-
 @pytest.mark.parametrize("removed", ["objects", "locks", "work"])
-def test_cache_cleared_while_a_build_fails(bench, tmp_path, removed):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n//! error wrong\n")
+def test_cache_cleared_while_a_build_fails(bench, gate, removed):
+    bench.write("one/one.cpp", f"{gate.order}//! error wrong\n")
     process = bench.start()
-    compiler_pid(gate)
+    gate.reached()
     shutil.rmtree(bench.builds / removed)
-    Path(f"{gate}.go").touch()
+    gate.open()
     assert finish(process)["error"] in ("BuildError", "CacheError")
-    bench.write("one/one.cpp", '#include "core/shared.h"\none\n')
     assert_next_one_builds(bench)
 
 
@@ -123,20 +147,18 @@ def test_a_process_of_any_name_is_found():
     assert process.pid not in guard._session(os.getsid(0))
 
 
-def test_a_process_that_forked_during_a_build_does_not_keep_its_guard_alive(bench, tmp_path):
+def test_a_process_that_forked_during_a_build_does_not_keep_its_guard_alive(bench, gate):
     """It has the other end of the guard's pipe, too, and closes it."""
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    bench.write("one/one.cpp", gate.order)
     program = (
         "import os, threading, time\nfrom lltm_jit import jit\n"
         f"spec = jit.Spec('_C', ({str(bench.sources)!r},))\n"
         "threading.Thread(target=jit.load, args=(spec,), daemon=True).start()\n"
-        f"while not os.path.exists({str(gate)!r}): time.sleep(0.02)\n"
+        f"while not os.path.exists({str(gate.path)!r}): time.sleep(0.02)\n"
         "if not os.fork(): time.sleep(60)\nos.kill(os.getpid(), 9)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], env={**os.environ, "LLTM_JIT_AT_IMPORT": "0"}
-    )
-    pid = compiler_pid(gate)
+    environment = {**os.environ, "LLTM_JIT_AT_IMPORT": "0"}
+    process = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    pid = gate.reached()
     process.wait(60)
     wait_for(lambda: not alive(pid))

@@ -1,4 +1,4 @@
-"""The child that builds while the program goes on."""
+"""The child that builds while the program goes on, and the import of the package that starts it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,37 @@ import signal
 from pathlib import Path
 
 import pytest
-from child_bench import FOUND, Program, children, go, noticed
-from engine_bench import ALL, alive, compiler_pid, wait_for
+from harness import ALL, Program, alive, children, slow, wait_for
+
+FOUND = {"text": "two", "cached": True, "reused": 0}  # what the child made
 
 
 @pytest.fixture
-def gate(bench, tmp_path) -> Path:
+def gate(bench, gate):
     """The second file's compiler waits here."""
-    gate = tmp_path / "gate"
-    bench.write("two/two.cpp", f"//! wait {gate}\ntwo\n")
+    bench.write("two/two.cpp", f"{gate.order}two\n")
     return gate
 
 
+def noticed(bench) -> bool:
+    """Whether ninja knows that the first file's compiler has ended."""
+    return any("one.o" in log.read_text() for log in bench.builds.glob("work/*/.ninja_log"))
+
+
+def next_use(bench) -> dict:
+    """What the first use gives in a program that starts no child."""
+    return Program(bench, "wait", ALONE="1").end()[0][1]["used"]
+
+
 def test_who_waits_sees_the_childs_progress_and_leaves_no_zombie(bench, gate):
-    program = Program(bench, "wait", AFTER=str(gate))
+    program = Program(bench, "wait", AFTER=str(gate.path))
     assert program.line() == {"started": True}
-    compiler_pid(gate)
+    gate.reached()
     (pid,) = children(bench)
     lines = iter(program.process.stderr.readline, "")
     assert next(lines).startswith(f"lltm_jit: waiting for process {pid}, which has been building")
     assert next(lines) == "lltm_jit: [1/3] one.cpp\n"
-    go(gate)
+    gate.open()
     (told,), said = program.end()
     assert told == {"used": FOUND, "children": [[]]}
     assert "building" not in said
@@ -37,12 +47,12 @@ def test_who_waits_sees_the_childs_progress_and_leaves_no_zombie(bench, gate):
 def test_nothing_is_printed_and_the_environment_is_that_of_the_start(bench, gate):
     program = Program(bench, "stay", launcher=("-X", "dev"))
     assert program.line() == {"threads": 1}
-    compiler_pid(gate)
-    go(gate)
+    gate.reached()
+    gate.open()
     wait_for(lambda: not children(bench))
     assert program.end() == ([], "")
     assert not Path(f"{bench.builds.parent}-other").exists()
-    assert Program(bench, "wait", ALONE="1").end()[0][1]["used"] == FOUND
+    assert next_use(bench) == FOUND
 
 
 @pytest.mark.parametrize("how", ["by itself", "killed", "deaf to Ctrl-C", "with a forked one left"])
@@ -52,53 +62,48 @@ def test_the_child_ends_with_its_parent_and_what_it_compiled_is_kept(bench, gate
     if before:
         signal.signal(signal.SIGINT, before)
     program.line()
-    pid = compiler_pid(gate)
+    pid = gate.reached()
     wait_for(lambda: noticed(bench))
-    if how == "by itself":
-        program.end()
-    else:
-        program.process.kill()
-        program.process.wait()
+    program.end() if how == "by itself" else program.kill()
     wait_for(lambda: not alive(pid) and not children(bench))
     assert bench.counts == ["compile one.cpp", "compile two.cpp"]
-    go(gate)
+    gate.open()
     if "forked" in how:
         program.go_on()
         used = program.line()["used"]
     else:
-        used = Program(bench, "wait", ALONE="1").end()[0][1]["used"]
+        used = next_use(bench)
     assert used == {"text": "two", "cached": False, "reused": 1}
     assert bench.counts == ["compile two.cpp", "link"]
 
 
 @pytest.mark.parametrize("imports", [False, True])
 def test_a_child_that_has_just_begun_ends_with_its_parent(bench, gate, imports):
-    variables = {"IMPORT_WAITS": f"{gate}.import"} if imports else {}
-    program = Program(bench, "stay", **variables)
-    wait_for(lambda: Path(f"{gate}.import").exists() if imports else children(bench))
-    program.process.kill()
-    program.process.wait()
+    place = bench.directory / "import"
+    program = Program(bench, "stay", **({"IMPORT_WAITS": str(place)} if imports else {}))
+    wait_for(lambda: place.exists() if imports else children(bench))
+    program.kill()
     wait_for(lambda: not children(bench))
 
 
 def test_who_waits_takes_over_from_a_child_that_was_killed(bench, gate):
-    program = Program(bench, "wait", AFTER=str(gate))
-    pid = compiler_pid(gate)
+    program = Program(bench, "wait", AFTER=str(gate.path))
+    pid = gate.reached()
     (child,) = children(bench)
     assert "waiting for process" in program.process.stderr.readline()
     os.kill(child, signal.SIGKILL)
     wait_for(lambda: not alive(pid))
-    go(gate)
+    gate.open()
     (_, told), said = program.end()
     assert told["used"]["cached"] is False
     assert "building _C for CPU" in said
 
 
 def test_each_use_tries_again_what_has_failed(bench, gate):
-    bench.write("two/two.cpp", f"//! wait {gate}\n//! error no such thing\n")
+    bench.write("two/two.cpp", f"{gate.order}//! error no such thing\n")
     program = Program(bench, "wait_twice")
-    compiler_pid(gate)
-    go(gate)
+    gate.reached()
+    gate.open()
     (told,), _ = program.end()
     first, second = told["used"]
     assert first == second
@@ -110,14 +115,15 @@ def test_each_use_tries_again_what_has_failed(bench, gate):
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_wait_or_a_build_that_was_interrupted_in_a_notebook(bench, gate, alone):
     """The child goes on; without one, what is compiled is kept."""
-    program = Program(bench, "interrupted", **({"ALONE": "1"} if alone else {"AFTER": str(gate)}))
+    how = {"ALONE": "1"} if alone else {"AFTER": str(gate.path)}
+    program = Program(bench, "interrupted", **how)
     assert program.line() == {"started": True}
-    compiler_pid(gate)
+    gate.reached()
     assert ("building" if alone else "waiting for") in program.process.stderr.readline()
     wait_for(lambda: noticed(bench))
     program.process.send_signal(signal.SIGINT)
     assert program.line() == {"interrupted": True}
-    go(gate)
+    gate.open()
     program.go_on()
     (told,), _ = program.end()
     assert told["used"] == {"text": "two", "cached": not alone, "reused": int(alone)}
@@ -132,14 +138,13 @@ def test_eight_threads_wait_for_one_build(bench):
 
 
 def test_eight_processes_start_one_child(bench, gate):
-    programs = [Program(bench, "wait", AFTER=str(gate)) for _ in range(8)]
+    programs = [Program(bench, "wait", AFTER=str(gate.path)) for _ in range(8)]
     for program in programs:
         program.line()
-    compiler_pid(gate)
+    gate.reached()
     assert len(children(bench)) == 1
-    go(gate)
-    told = [program.end()[0][0]["used"] for program in programs]
-    assert told == 8 * [FOUND]
+    gate.open()
+    assert [program.end()[0][0]["used"] for program in programs] == 8 * [FOUND]
     assert bench.counts == ALL
 
 
@@ -153,64 +158,125 @@ def test_two_ranks_of_torchrun(bench):
 
 
 @pytest.fixture
-def own(bench, tmp_path) -> Path:
+def own(bench) -> str:
     """The sources of what the program loads itself."""
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "own.cpp").write_text("own\n")
-    return tmp_path / "own"
+    return str(bench.write(bench.directory / "own/own.cpp", "own\n").parent)
 
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_what_the_program_loads_ends_the_child_at_once(bench, gate, own, cached):
     """The first use of ours goes on with what the child has compiled."""
     if cached:
-        Program(bench, "own", ALONE="1", OWN=str(own)).process.communicate("\n")
+        Program(bench, "own", ALONE="1", OWN=own).process.communicate("\n")
         assert bench.counts == ["compile own.cpp", "link"]
-    program = Program(bench, "own", OWN=str(own))
-    pid = compiler_pid(gate)
+    program = Program(bench, "own", OWN=own)
+    pid = gate.reached()
     wait_for(lambda: noticed(bench))
     program.go_on()
     assert program.line() == {"own": True}
     wait_for(lambda: not alive(pid) and not children(bench))
-    go(gate)
+    gate.open()
     program.go_on()
     (told,), _ = program.end()
     assert told["used"] == {"text": "two", "cached": False, "reused": 1}
 
 
+def test_a_program_that_closes_all_files(bench, gate, own):
+    """As one does that becomes a daemon: the child ends, and what has its number is left alone."""
+    program = Program(bench, "own", OWN=own, CLOSE="1")
+    gate.reached()
+    program.go_on()
+    assert program.line() == {"own": True}
+    wait_for(lambda: not children(bench))
+    gate.open()
+    program.go_on()
+    (told,), _ = program.end()
+    assert told["used"]["text"] == "two"
+    assert {*told["open"]} == {0}
+
+
 def test_a_forked_process_waits_for_the_child(bench, gate):
     program = Program(bench, "fork")
     program.line()
-    compiler_pid(gate)
+    gate.reached()
     program.go_on()
     assert "waiting for process" in program.process.stderr.readline()
-    go(gate)
+    gate.open()
     (told,), _ = program.end()
     assert told["used"] == FOUND
     assert bench.counts == ALL
 
 
-def test_what_is_wanted_later_joins_what_is_being_built(bench, gate, tmp_path):
-    (tmp_path / "basic").mkdir()
-    (tmp_path / "basic" / "later.cpp").write_text("later\n")
-    program = Program(bench, "stay", "_C", "basic", FAMILY__C=str(bench.sources))
+def test_what_is_wanted_later_joins_what_is_being_built(bench, gate):
+    bench.write(bench.directory / "basic/later.cpp", "later\n")
+    program = Program(bench, "stay", "_C", "basic")
     program.line()
-    compiler_pid(gate)
-    go(gate)
-    wait_for(lambda: len(list(bench.builds.glob("*/ok.json"))) == 2)
+    gate.reached()
+    gate.open()
+    wait_for(lambda: len(bench.records) == 2)
     wait_for(lambda: not children(bench))
     program.end()
 
 
-def test_a_program_that_closes_all_files(bench, gate, own):
-    """As one does that becomes a daemon: the child ends, and what has its number is left alone."""
-    program = Program(bench, "own", OWN=str(own), CLOSE="1")
-    compiler_pid(gate)
-    program.go_on()
-    assert program.line() == {"own": True}
-    wait_for(lambda: not children(bench))
-    go(gate)
-    program.go_on()
-    (told,), _ = program.end()
-    assert told["used"]["text"] == "two"
-    assert {*told["open"]} == {0}
+USE = """
+try:
+    lltm_jit.native.rnn
+except lltm_jit.LltmJitError as error:
+    print(error)
+else:
+    print("used")
+"""
+
+
+def test_an_import_starts_no_thread_and_its_build_ends_with_the_process(bench, package):
+    """With the package and torch themselves, as in what follows."""
+    bench.write("rnn/bindings.cpp", package.gate.order)
+    program = "import threading, lltm_jit\nprint(threading.active_count(), flush=True)\ninput()"
+    with package.started("-c", program) as process:
+        assert process.stdout.readline() == "1\n"
+        pid = package.gate.reached()
+        assert process.communicate("\n", timeout=50) == ("", None)
+    wait_for(lambda: not alive(pid))
+
+
+def test_the_first_use_waits_for_the_build_of_the_import(bench, package):
+    bench.write("rnn/bindings.cpp", f"{package.gate.order}rnn\n")
+    program = "import os, time, lltm_jit\n"
+    program += f"while not os.path.exists({str(package.gate.path)!r}):\n    time.sleep(0.02)\n"
+    with package.started("-c", program + USE) as process:
+        package.gate.reached()
+        assert process.stdout.readline().startswith("lltm_jit: waiting for process ")
+        package.gate.open()
+        assert process.communicate(timeout=50)[0].endswith("used\n")
+    assert bench.counts == ["compile bindings.cpp", "link"]
+
+
+@pytest.mark.parametrize("background", ["1", slow("0")])
+def test_without_a_compiler_an_import_works_and_the_first_use_tells(bench, package, background):
+    variables = {"CXX": "", "PATH": str(bench.directory), "LLTM_JIT_BACKGROUND": background}
+    program = f"try:\n    import lltm_jit\nexcept RuntimeError as e:\n    print(e); quit()\n{USE}"
+    assert package.run(program, **variables).startswith("no C++ compiler was found")
+
+
+SANDBOX = """
+import builtins, io, os
+def refused(function):
+    def call(path, *args, **named):
+        if isinstance(path, str) and path.startswith("/proc"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return function(path, *args, **named)
+    return call
+os.open, os.listdir, os.readlink = map(refused, (os.open, os.listdir, os.readlink))
+builtins.open = io.open = refused(open)
+"""
+
+
+@pytest.mark.parametrize("start", ["import os; os.rmdir(os.getcwd())", SANDBOX])
+def test_a_program_in_a_removed_directory_or_without_proc(bench, package, start):
+    gone = bench.directory / "gone"
+    gone.mkdir()
+    program = f"import torch, os; os.chdir({str(gone)!r})\n{start}\nimport lltm_jit\n{USE}\n"
+    program += f"lltm_jit.load('_C', {str(bench.sources / 'two')!r})\n"
+    assert "used\n" in package.run(program)
+    assert {"compile bindings.cpp", "compile two.cpp"} <= {*bench.counts}
+    assert gone.exists() == (start == SANDBOX)

@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from engine_bench import ALL, slow, text_of
+from harness import ALL, TEXT, slow, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit.loading import engine
@@ -18,24 +18,11 @@ def test_cold_build_then_cached(bench, torch):
     first = bench.run(**torch)
     assert bench.counts == ALL
     assert (first["cached"], first["reason"], first["compiled"]) == (False, "first build", 2)
-    assert first["text"] == "shared header\none\ntwo"
+    assert first["text"] == TEXT
     second = bench.run(**torch)
     assert bench.counts == []
     assert (second["cached"], second["said"]) == (True, "")
     assert (second["imported"], second["processes"]) == ([], 0)
-
-
-def test_an_edit_compiles_one_file_and_back_again_loads_the_first(bench):
-    first = bench.first()
-    assert bench.load().module is first.module
-    second = bench.edited("two/two.cpp", "deux\n")
-    assert (second.info.compiled, second.info.reused) == (1, 1)
-    assert second.info.reason == "kernels/two/two.cpp changed"
-    assert text_of(second).endswith("deux")
-    assert second.module is not first.module
-    bench.write("two/two.cpp", "two\n")
-    assert bench.load().module is first.module
-    assert bench.counts == []
 
 
 def test_a_source_that_another_includes_is_compiled_with_it(bench):
@@ -46,22 +33,23 @@ def test_a_source_that_another_includes_is_compiled_with_it(bench):
     assert "deux" in text_of(bench.edited("two/two.cpp", "deux\n", "one.cpp"))
 
 
-def test_content_under_an_older_time_stamp_is_seen(bench):
-    bench.first()
-    path = bench.write("two/two.cpp", "deux\n")
-    os.utime(path, (1e9, 1e9))
-    assert text_of(bench.load()).endswith("deux")
-    assert bench.counts == ["compile two.cpp", "link"]
-
-
-def test_what_is_touched_is_not_compiled_again(bench):
+def test_contents_count_and_no_time_stamps(bench):
+    """An edit compiles one file, and back again loads the first build."""
     module = bench.first().module
     future = time.time() + 1000
     for name in ("one/one.cpp", "core/shared.h"):
         os.utime(bench.sources / name, (future, future))
     assert bench.load().module is module
     assert bench.counts == []
-    bench.edited("two/two.cpp", "deux\n")  # nor with one that was edited
+    os.utime(bench.write("two/two.cpp", "deux\n"), (1e9, 1e9))
+    second = bench.load()
+    assert bench.counts == ["compile two.cpp", "link"]
+    assert (second.info.compiled, second.info.reused) == (1, 1)
+    assert second.info.reason == "kernels/two/two.cpp changed"
+    assert text_of(second).endswith("deux")
+    bench.write("two/two.cpp", "two\n")
+    assert bench.load().module is module is not second.module
+    assert bench.counts == []
 
 
 def test_an_added_and_a_removed_source(bench):
@@ -95,14 +83,14 @@ def test_other_flags_build_anew(bench):
     assert build.info.reason == "the C++ flags changed from -O3 to -O0"
 
 
-def test_a_long_reason_says_how_much_it_leaves_out(bench):
-    bench.run()
+def test_a_long_reason_says_how_much_it_leaves_out(bench, capsys):
+    bench.load()
     for name in ("three", "four", "five", "six", "seven"):
         bench.write(f"{name}.cpp", name)
-    result = bench.run()
     first = "kernels/five.cpp added, kernels/four.cpp added, kernels/seven.cpp added"
-    assert f": {first} and 2 more\n" in result["said"]
-    assert result["reason"] == f"{first}, kernels/six.cpp added, kernels/three.cpp added"
+    told = f"{first}, kernels/six.cpp added, kernels/three.cpp added"
+    assert bench.load().info.reason == told
+    assert f": {first} and 2 more\n" in capsys.readouterr().err
 
 
 def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):
@@ -115,14 +103,11 @@ def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):
     assert bench.counts == ["compile two.cpp", "link"]
 
 
-def test_compiling_can_be_forbidden(bench, monkeypatch):
-    monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
-    with pytest.raises(jit.ToolchainError, match="LLTM_JIT_DISABLE_JIT"):
-        bench.load()
-    assert bench.counts == []
-
-
-def test_inspect_builds_nothing(bench):
+def test_inspect_builds_nothing_and_compiling_can_be_forbidden(bench, monkeypatch):
+    with monkeypatch.context() as here:
+        here.setenv("LLTM_JIT_DISABLE_JIT", "1")
+        with pytest.raises(jit.ToolchainError, match="LLTM_JIT_DISABLE_JIT"):
+            bench.load()
     assert jit.inspect(bench.spec()) is None
     assert engine.find(bench.spec()) is None
     assert bench.counts == []

@@ -26,9 +26,8 @@ TORCH_LIBRARY_IMPL(SPACE, CPU, m) { m.impl("twice", &twice); }
 
 
 @pytest.fixture
-def load(tmp_path, monkeypatch):
+def load(root, tmp_path):
     """Load a text as an extension that is no module."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
 
     def load(name: str, text: str, **named: object) -> str:
         source = tmp_path / f"{name}.cpp"

@@ -6,80 +6,91 @@ import os
 import shutil
 import signal
 import threading
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from engine_bench import alive, compiler_pid, finish, slow, text_of, wait_for
+from harness import alive, finish, slow, text_of, wait_for
 
 import lltm_jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.loading import reload
-from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
+from lltm_jit.jit.user.errors import Cancelled, cancelled_by
 
 
 @pytest.fixture
-def watched(bench, monkeypatch):
-    """A module under watch: what the reloads told, and a way to wait for the next one."""
-    module = torch_api.load("_C", bench.sources)
-    told, news = [], threading.Event()
-    original = reload.reload_module
+def watch(monkeypatch):
+    """Watch a module; what the reloads told, and ways to wait for a try and for the next one."""
+    watching, original = [], reload.reload_module
 
-    def then(done):
-        told.append(done)
-        news.set()
+    def start(module):
+        seen = SimpleNamespace(told=[], tried=threading.Event(), news=threading.Event())
 
-    def act(current):
-        try:
-            return original(current)
-        finally:
-            tried.set()
+        def then(done):
+            seen.told.append(done)
+            seen.news.set()
 
-    tried = threading.Event()
-    monkeypatch.setattr(reload, "reload_module", act)
-    with lltm_jit.watch(module, then):
-        yield bench, told, news, tried
+        def act(current):
+            try:
+                return original(current)
+            finally:
+                seen.tried.set()
+
+        def heard() -> bool:
+            heard = seen.news.wait(30)
+            seen.news.clear()
+            return heard
+
+        seen.heard = heard
+        monkeypatch.setattr(reload, "reload_module", act)
+        watching.append(lltm_jit.watch(module, then))
+        watching[-1].__enter__()
+        return seen
+
+    yield start
+    for each in watching:
+        each.__exit__(None, None, None)
 
 
-def test_each_reload_starts_from_the_one_before(watched):
-    bench, told, news, _ = watched
+@pytest.fixture
+def watched(bench, watch):
+    """The small extension under watch."""
+    return watch(torch_api.load("_C", bench.sources))
+
+
+def test_each_reload_starts_from_the_one_before(bench, watched):
     for name, text in (("two", "deux\n"), ("two", "drei\n"), ("one", "uno\n")):
-        news.clear()
         bench.write(f"{name}/{name}.cpp", text)
-        assert news.wait(30)
-    assert [done.changed for done in told[:2]] == 2 * [("kernels/two/two.cpp changed",)]
+        assert watched.heard()
+    *first, last = watched.told
+    assert [done.changed for done in first] == 2 * [("kernels/two/two.cpp changed",)]
     # It includes nothing any more.
-    assert told[-1].changed == ("kernels/one/one.cpp changed", "kernels/core/shared.h removed")
-    assert text_of(told[-1].build) == "uno\ndrei"
+    assert last.changed == ("kernels/one/one.cpp changed", "kernels/core/shared.h removed")
+    assert text_of(last.build) == "uno\ndrei"
 
 
-def test_every_kind_of_source_is_watched(bench):
-    news = threading.Event()
-    module = torch_api.load("_C", bench.write("three.c", "three\n"))
-    with lltm_jit.watch(module, lambda done: news.set()):
-        bench.write("three.c", "drei\n")
-        assert news.wait(30)
+def test_every_kind_of_source_is_watched(bench, watch):
+    watched = watch(torch_api.load("_C", bench.write("three.c", "three\n")))
+    bench.write("three.c", "drei\n")
+    assert watched.heard()
 
 
-def test_a_save_during_a_rebuild_cancels_it(watched, tmp_path):
-    bench, told, news, _ = watched
-    bench.write("two/two.cpp", f"//! wait {tmp_path / 'gate'}\n")
-    pid = compiler_pid(tmp_path / "gate")
+def test_a_save_during_a_rebuild_cancels_it(bench, watched, gate):
+    bench.write("two/two.cpp", gate.order)
+    pid = gate.reached()
     bench.write("two/two.cpp", "deux\n")
-    assert news.wait(30)  # the compiler would wait for minutes
+    assert watched.heard()  # the compiler would wait for minutes
     assert not alive(pid)
-    assert len(told) == 1
-    assert text_of(told[0].build).endswith("deux")
+    (told,) = watched.told
+    assert text_of(told.build).endswith("deux")
 
 
-def test_an_error_is_shown_and_the_watch_goes_on(watched, capsys):
-    bench, told, news, tried = watched
+def test_an_error_is_shown_and_the_watch_goes_on(bench, watched, capsys):
     bench.write("two/two.cpp", "//! error broken\n")
-    assert tried.wait(30)
+    assert watched.tried.wait(30)
     bench.write("two/two.cpp", "deux\n")
-    assert news.wait(30)
-    assert len(told) == 1
-    said = capsys.readouterr().err
-    assert "the old build stays in use\nerror: broken" in said
+    assert watched.heard()
+    assert len(watched.told) == 1
+    assert "the old build stays in use\nerror: broken" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -100,53 +111,27 @@ def test_an_error_of_the_callback_does_not_end_the_watch(bench):
     assert len(calls) == 2
 
 
-@pytest.fixture
-def watched_file(bench, monkeypatch):
-    """A module of one file under watch, beside folders that are none of its business."""
+def test_a_file_is_watched_without_the_folders_below_its_own(bench, watch):
     (bench.sources / "own" / "deep").mkdir(parents=True)
-    source = bench.write("own/own.cpp", "one\n")
-    module = torch_api.load("_C", source)
-    tried, news = [], threading.Event()
-    original = reload.reload_module
-
-    def act(current):
-        tried.append(current)
-        return original(current)
-
-    monkeypatch.setattr(reload, "reload_module", act)
-    with lltm_jit.watch(module, lambda done: news.set()):
-        yield bench, tried, news
-
-
-def test_a_file_is_watched_without_the_folders_below_its_own(watched_file):
-    bench, tried, news = watched_file
+    watched = watch(torch_api.load("_C", bench.write("own/own.cpp", "one\n")))
     bench.write("own/deep/other.cpp", "x\n")
-    assert not news.wait(1)
-    assert not tried
+    assert not watched.tried.wait(1)
     bench.write("far/away.h", "first\n")
     bench.write("own/own.cpp", '#include "../far/away.h"\n')  # which is watched from now on
     for text in ("second", "third"):
-        assert news.wait(30)
-        news.clear()
+        assert watched.heard()
         bench.write("far/away.h", f"{text}\n")
-    assert news.wait(30)
+    assert watched.heard()
 
 
-def test_a_folder_that_is_made_anew_is_watched_again(watched):
-    bench, _, news, _ = watched
+def test_a_folder_that_is_made_anew_is_watched_again(bench, watched):
     shutil.rmtree(bench.sources / "two")
-    bench.write("two/two.cpp", "deux\n")
-    assert news.wait(30)
-    news.clear()
-    bench.write("new/below/three.cpp", "three\n")
-    assert news.wait(30)
-    news.clear()
-    bench.write("two/two.cpp", "drei\n")
-    assert news.wait(30)
+    for name, text in (("two/two", "deux"), ("new/below/three", "three"), ("two/two", "drei")):
+        bench.write(f"{name}.cpp", f"{text}\n")
+        assert watched.heard()
 
 
-def test_a_folder_that_this_user_may_not_read_is_left_out(watched, monkeypatch):
-    bench, _, news, _ = watched
+def test_a_folder_that_this_user_may_not_read_is_left_out(bench, watched, monkeypatch):
     scandir = os.scandir
 
     def refuse(path):
@@ -157,14 +142,12 @@ def test_a_folder_that_this_user_may_not_read_is_left_out(watched, monkeypatch):
     monkeypatch.setattr(os, "scandir", refuse)
     (bench.sources / "locked").mkdir()
     bench.write("two/two.cpp", "deux\n")
-    assert news.wait(30)
+    assert watched.heard()
 
 
-def test_files_that_are_no_sources_are_not_watched(watched):
-    bench, told, _, tried = watched
+def test_files_that_are_no_sources_are_not_watched(bench, watched):
     bench.write("two/notes.txt", "x")
-    assert not tried.wait(1)
-    assert not told
+    assert not watched.tried.wait(1)
 
 
 IN_A_BLOCK = """
@@ -183,37 +166,35 @@ def test_ctrl_c_ends_a_rebuild_at_once(bench, package, words):
         said = iter(process.stdout.readline, "")
         assert next(line for line in said if "watching" in line)
         wait_for(lambda: {line.split("/")[-1] for line in bench.counts} >= {"link"})
-        bench.write("rnn/bindings.cpp", f"//! wait {package.gate}\n")
+        bench.write("rnn/bindings.cpp", package.gate.order)
         package.assert_ctrl_c_ends(process)
     assert process.returncode == (0 if "watch" in words else -signal.SIGINT)
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_command_without_a_traceback(bench, package):
-    bench.write("rnn/bindings.cpp", f"//! wait {package.gate}\n")
+    bench.write("rnn/bindings.cpp", package.gate.order)
     with package.started("-m", "lltm_jit", "build") as process:
         assert "Traceback" not in package.assert_ctrl_c_ends(process)
     assert process.returncode == -signal.SIGINT  # as the shell that started it wants to know
 
 
-def test_a_wait_for_another_builder_is_given_up_too(bench, same_torch, tmp_path, capsys):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n")
+def test_a_wait_for_another_builder_is_given_up_too(bench, same_torch, gate, capsys):
+    bench.write("one/one.cpp", gate.order)
     builder = bench.start()
-    compiler_pid(gate)
-    unwanted = threading.Event()
+    gate.reached()
+    unwanted, given_up = threading.Event(), threading.Event()
 
     def load():
         with cancelled_by(unwanted), pytest.raises(Cancelled):
             bench.load()
         given_up.set()
 
-    given_up = threading.Event()
     threading.Thread(target=load).start()
     wait_for(lambda: "waiting for process" in capsys.readouterr().err)
     unwanted.set()
     assert given_up.wait(60)
-    Path(f"{gate}.go").touch()
+    gate.open()
     assert not finish(builder)["cached"]
 
 

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from harness import script
 from torch.utils import cpp_extension
 
 from lltm_jit import jit, native
@@ -22,14 +23,6 @@ from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
-
-
-@pytest.fixture
-def toolkit(cuda, monkeypatch) -> Path:
-    """The root of a CUDA toolkit, which CUDA_HOME names."""
-    root = cuda.write_nvcc()
-    monkeypatch.setenv("CUDA_HOME", str(root))
-    return root
 
 
 def test_cuda_build_and_changed_architectures(cuda, toolkit):
@@ -80,10 +73,7 @@ def test_a_library_in_a_wheel_needs_no_nvcc(cuda, toolkit, monkeypatch, ours):
 
 def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
     root = cuda.write_nvcc("real-cuda")
-    wrapper = tmp_path / "wrappers" / "nvcc"
-    wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\nexec {root}/bin/nvcc "$@"\n')
-    wrapper.chmod(0o755)
+    wrapper = script(tmp_path / "wrappers" / "nvcc", f'exec {root}/bin/nvcc "$@"\n')
     monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
     found = jit.detect()
     assert (found.nvcc, found.cuda_home) == (str(wrapper), str(root))
@@ -169,11 +159,12 @@ def test_what_is_no_architecture_is_refused_before_anything_is_compiled(
 @pytest.mark.parametrize(
     ("listed", "present", "asks"),
     [
-        ("7.5;8.0", [(9, 0)], "TORCH_CUDA_ARCH_LIST='7.5;8.0' asks for 7.5"),
-        ("Turing", [], "TORCH_CUDA_ARCH_LIST='Turing' asks for 7.5+PTX"),
-        ("", [(7, 5), (8, 0)], "a GPU of this machine asks for 7.5"),
-        ("native", [(7, 5)], "a GPU of this machine asks for 7.5"),
-        ("8.0 9.0a", [(7, 5)], ""),
+        ("7.0;8.0", [(9, 0)], "TORCH_CUDA_ARCH_LIST='7.0;8.0' asks for 7.0"),
+        ("Volta", [], "TORCH_CUDA_ARCH_LIST='Volta' asks for 7.0+PTX"),
+        ("", [(7, 0), (8, 0)], "a GPU of this machine asks for 7.0"),
+        ("native", [(7, 0)], "a GPU of this machine asks for 7.0"),
+        ("7.5+PTX", [(9, 0)], ""),
+        ("8.0 9.0a", [(7, 0)], ""),
         ("", [(8, 0), (9, 0)], ""),
     ],
 )
@@ -188,8 +179,8 @@ def test_architectures_that_kernels_are_not_written_for(
     with pytest.raises(jit.ToolchainError) if asks else nullcontext() as told:
         builder.check(family)
     assert not asks or str(told.value) == (
-        f"_C has CUDA kernels for compute capability 8.0 and later, but {asks}; set "
-        "TORCH_CUDA_ARCH_LIST to architectures from 8.0 on, with which it runs on such GPUs and "
+        f"_C has CUDA kernels for compute capability 7.5 and later, but {asks}; set "
+        "TORCH_CUDA_ARCH_LIST to architectures from 7.5 on, with which it runs on such GPUs and "
         "on the CPU"
     )
 

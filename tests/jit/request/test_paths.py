@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from ctypes import CDLL
 
 import pytest
-from ways import MODULE
+from harness import MODULE
 
 from lltm_jit.jit import BuildError, torch_api
 from lltm_jit.jit.loading import build
@@ -13,9 +14,7 @@ from lltm_jit.jit.loading import build
 EVERYTHING = "tab\t blank back\\slash \\ 'one' \"two\" `three` #%&;()[]{}*?<>!~^=+,@-: ü漢"
 
 
-@pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "root"))
+pytestmark = pytest.mark.usefixtures("root")
 
 
 def test_a_folder_with_every_character(tmp_path):
@@ -27,6 +26,20 @@ def test_a_folder_with_every_character(tmp_path):
     for value in (1, 2):
         header.write_text(f"#define VALUE {value}\n")
         assert torch_api.load("odd", source, extra_include_paths=[folder]).value() == value
+
+
+def test_odd_names_compile(real):
+    names = ("a b", "a$b", "a:b", "a'b", 'a"b', "é", "a\\b", "a#b", "-x")
+    sources = [
+        real.write(f"{name}.cpp", f'extern "C" int f{n}() {{ return {n}; }}\n')
+        for n, name in enumerate(names)
+    ]
+    library = torch_api.load("odd", sources, is_python_module=False)
+    assert [getattr(CDLL(library), f"f{n}")() for n in range(len(names))] == [*range(len(names))]
+    for number, source in enumerate(sources):  # and what each was made from is known
+        source.write_text(f'extern "C" int f{number}() {{ return {10 + number}; }}\n')
+    library = torch_api.load("odd", sources, is_python_module=False)
+    assert CDLL(library).f8() == 18
 
 
 def test_a_source_whose_path_is_not_utf_8(tmp_path):

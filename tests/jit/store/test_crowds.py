@@ -1,4 +1,4 @@
-"""Many processes, threads and ranks that want one build."""
+"""Many processes, threads and ranks that want one build, and the locks that keep them apart."""
 
 from __future__ import annotations
 
@@ -8,32 +8,39 @@ import os
 import platform
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from engine_bench import ALL, compiler_pid, finish, wait_for
+from harness import ALL, Gate, finish, in_threads, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.compile import builder
-from lltm_jit.jit.loading import importing
+from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache, lock
 
 CROWD = 5
 
 
-def test_crowd_builds_once(bench, tmp_path):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
-    crowd = [bench.start() for _ in range(CROWD)]
-    firsts = [process.stderr.readline() for process in crowd]  # all are here
-    Path(f"{gate}.go").touch()
-    results = [finish(process) for process in crowd]
+@pytest.fixture
+def crowd(bench, gate):
+    """Load in many processes while a compiler waits; the first lines that they say, and results."""
+
+    def load(order: str) -> tuple[list[str], list[dict]]:
+        bench.write("one/one.cpp", f"{gate.order}{order}\n")
+        processes = [bench.start() for _ in range(CROWD)]
+        firsts = [process.stderr.readline() for process in processes]  # all are here
+        gate.open()
+        return firsts, [finish(process) for process in processes]
+
+    return load
+
+
+def test_crowd_builds_once(bench, crowd):
+    firsts, results = crowd("one")
     assert bench.counts == ALL
     assert [result["cached"] for result in results].count(False) == 1
     assert sum(line.startswith("lltm_jit: waiting for ") for line in firsts) == CROWD - 1
@@ -41,15 +48,10 @@ def test_crowd_builds_once(bench, tmp_path):
     assert {"which has been building since" in line for line in named} == {True}
 
 
-def test_a_crowd_hears_of_one_failure(bench, tmp_path):
+def test_a_crowd_hears_of_one_failure(bench, crowd):
     """Who waited for a build that fails compiles nothing; who comes later tries again."""
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n//! error nonsense\n")
-    crowd = [bench.start() for _ in range(CROWD)]
-    for process in crowd:  # all are here
-        process.stderr.readline()
-    Path(f"{gate}.go").touch()
-    told = [finish(process)["message"].splitlines()[0] for process in crowd]
+    _, results = crowd("//! error nonsense")
+    told = [result["message"].splitlines()[0] for result in results]
     assert told == ["error: nonsense"] * CROWD
     assert bench.counts.count("compile one.cpp") == 1
     with pytest.raises(jit.BuildError) as caught:
@@ -68,35 +70,24 @@ def test_a_failure_before_an_edit_is_not_told_again(bench):
     assert builder.last_failure(request)[1] is None
 
 
-def waiting_for_a_build(bench, gate: Path) -> list[subprocess.Popen]:
-    """A process that builds, whose compiler stands at the gate, and one that waits for it."""
-    builds = bench.start()
-    compiler_pid(gate)
-    waits = bench.start()
-    assert "waiting for process" in waits.stderr.readline()
-    return [builds, waits]
-
-
 @pytest.mark.parametrize("name", ["two/two.cpp", "core/shared.h"])
-def test_a_failure_of_what_was_edited_meanwhile_is_not_told_to_who_waited(bench, tmp_path, name):
+def test_a_failure_of_what_was_edited_meanwhile_is_not_told_to_who_waited(bench, gate, name):
     """Who waited compiles the new text, which may be right."""
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f'//! wait {gate}\n//! error wrong\n#include "core/shared.h"\n')
-    crowd = waiting_for_a_build(bench, gate)
+    bench.write("one/one.cpp", f'{gate.order}//! error wrong\n#include "core/shared.h"\n')
+    both = bench.waiting(gate)
     bench.write(name, "edited\n")
-    Path(f"{gate}.go").touch()
-    for process in crowd:
+    gate.open()
+    for process in both:
         finish(process)
     assert bench.counts.count("compile one.cpp") == 2
 
 
-def test_who_waited_for_a_compiler_that_was_killed_tries_again(bench, tmp_path):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n")
-    crowd = waiting_for_a_build(bench, gate)
-    os.kill(compiler_pid(gate), signal.SIGKILL)
-    Path(f"{gate}.go").touch()
-    assert [finish(process).get("error") for process in crowd] == ["BuildError", None]
+def test_who_waited_for_a_compiler_that_was_killed_tries_again(bench, gate):
+    bench.write("one/one.cpp", gate.order)
+    both = bench.waiting(gate)
+    os.kill(gate.reached(), signal.SIGKILL)
+    gate.open()
+    assert [finish(process).get("error") for process in both] == ["BuildError", None]
 
 
 def test_a_forked_process_has_no_lock(bench):
@@ -153,9 +144,8 @@ def test_a_file_system_without_locks_is_told(bench, monkeypatch):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(
-        jit.CacheError, match="not support locks; set TORCH_EXTENSIONS_DIR to a dir"
-    ):
+    told = "not support locks; set TORCH_EXTENSIONS_DIR to a dir"
+    with pytest.raises(jit.CacheError, match=told):
         bench.load()
     assert bench.counts == []
 
@@ -190,39 +180,35 @@ def test_a_lock_that_was_removed_is_none(bench, monkeypatch):
 
 
 def test_equal_names_with_other_texts_build_side_by_side(bench, tmp_path):
-    gate = tmp_path / "gate"
-    texts = [f"PyInit__C {number}\n//! wait {gate}{number}\n" for number in range(2)]
-    threads = [threading.Thread(target=torch_api.load_inline, args=("_C", text)) for text in texts]
-    for thread in threads:
-        thread.start()
-    wait_for(lambda: all(Path(f"{gate}{number}").exists() for number in range(2)))
-    for number in range(2):
-        Path(f"{gate}{number}.go").touch()
-    for thread in threads:
-        thread.join()
+    gates = [Gate(tmp_path / f"gate{number}") for number in range(2)]
+
+    def load(gate: Gate) -> None:
+        gate.then(lambda: (gates[0].reached(), gates[1].reached(), gate.open()))
+        torch_api.load_inline("_C", f"PyInit__C\n{gate.order}")
+
+    in_threads(*(lambda gate=gate: load(gate) for gate in gates))
     assert bench.counts == ["compile main.cpp", "compile main.cpp", "link", "link"]
 
 
-def test_threads_build_once(bench, tmp_path, monkeypatch):
-    gate, asked, thread_lock = tmp_path / "gate", [], importing.thread_lock
-    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
-    monkeypatch.setattr(importing, "thread_lock", lambda key: asked.append(key) or thread_lock(key))
+def test_threads_build_once(bench, gate, monkeypatch):
+    asked, thread_lock = [], engine.thread_lock
+    bench.write("one/one.cpp", gate.order)
+    monkeypatch.setattr(engine, "thread_lock", lambda key: asked.append(key) or thread_lock(key))
     with ThreadPoolExecutor(CROWD) as pool:
         loads = [pool.submit(bench.load) for _ in range(CROWD)]
         wait_for(lambda: len(asked) == CROWD)
-        Path(f"{gate}.go").touch()
+        gate.open()
     assert bench.counts == ALL
     assert len({load.result().module for load in loads}) == 1
 
 
-def test_ranks_build_once_and_only_the_first_speaks(bench, tmp_path):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n")
+def test_ranks_build_once_and_only_the_first_speaks(bench, gate):
+    bench.write("one/one.cpp", gate.order)
     others = [bench.start(LOCAL_RANK=str(rank)) for rank in range(1, 4)]
-    compiler_pid(gate)
+    gate.reached()
     first = bench.start(LOCAL_RANK="0")  # comes last
     assert "waiting for process" in first.stderr.readline()
-    Path(f"{gate}.go").touch()
+    gate.open()
     results = [finish(process) for process in (first, *others)]
     assert bench.counts == ALL
     assert len({result["key"] for result in results}) == 1

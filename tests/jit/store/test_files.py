@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engine_bench import ALL, text_of
+from harness import ALL, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
@@ -148,14 +148,19 @@ def test_a_program_is_made_for_the_place_of_torchs_libraries(bench, monkeypatch)
 
 
 @pytest.fixture
+def theirs(tmp_path) -> str:
+    return write(tmp_path / "theirs.h", "one")
+
+
+@pytest.fixture
 def settled(monkeypatch):
     """All files count as written long ago."""
     monkeypatch.setattr(files, "_TICK_NS", -(10**18))
     monkeypatch.setattr(files, "_COARSE_TICK_NS", -(10**18))
 
 
-def test_stamps_stand_for_contents_where_they_may(tmp_path, monkeypatch, settled):
-    path, folder = write(tmp_path / "theirs.h", "one"), tmp_path / "build"
+def test_stamps_stand_for_contents_where_they_may(theirs, tmp_path, monkeypatch, settled):
+    path, folder = theirs, tmp_path / "build"
     folder.mkdir()
     stamps = Stamps(folder)
     first = stamps.digests([path])
@@ -178,23 +183,31 @@ def test_stamps_stand_for_contents_where_they_may(tmp_path, monkeypatch, settled
 
 
 @pytest.mark.parametrize("kept", ["size", "size and time"])
-def test_an_edited_file_has_another_stamp(tmp_path, settled, kept):
+def test_an_edited_file_has_another_stamp(theirs, tmp_path, settled, kept):
     """Whatever is put back: the system alone writes the time of a change."""
-    path = write(tmp_path / "theirs.h", "one")
     stamps = Stamps(tmp_path)
-    before, times = stamps.digests([path]), os.stat(path)
+    before, times = stamps.digests([theirs]), os.stat(theirs)
     time.sleep(0.02)  # a file system's clock may tick only every few milliseconds
-    write(Path(path), "two")
+    write(Path(theirs), "two")
     if kept == "size and time":
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert stamps.digests([path]) != before
+        os.utime(theirs, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert stamps.digests([theirs]) != before
 
 
-def test_a_file_that_may_still_change_is_read_again(tmp_path, monkeypatch):
-    path = write(tmp_path / "theirs.h", "one")
+def test_a_file_that_may_still_change_is_read_again(theirs, tmp_path, monkeypatch):
     for name in ("_TICK_NS", "_COARSE_TICK_NS"):
         monkeypatch.setattr(files, name, 10**18)
-    stamps = Stamps(tmp_path)
+    assert_read_again(theirs, tmp_path, monkeypatch)
+
+
+def test_a_file_system_that_cannot_be_written_is_noticed(theirs, tmp_path, monkeypatch, settled):
+    monkeypatch.setattr(files, "_changeable", {})
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
+    assert_read_again(theirs, tmp_path, monkeypatch)
+
+
+def assert_read_again(path, folder, monkeypatch):
+    stamps = Stamps(folder)
     stamps.digests([path])
     monkeypatch.setattr(files, "digest", lambda path: "read")
     assert stamps.digests([path]) == {path: "read"}
@@ -208,26 +221,15 @@ def test_hosts_of_one_boot_are_told_apart(monkeypatch):
     assert boot() not in (here, "")
 
 
-def test_stamps_of_hosts_that_are_gone_do_not_pile_up(tmp_path, monkeypatch, settled):
+def test_stamps_of_hosts_that_are_gone_do_not_pile_up(theirs, tmp_path, monkeypatch, settled):
     """As of containers that share a cache, each of which is a host of its own."""
-    path = write(tmp_path / "theirs.h", "one")
     for number in range(20):
         monkeypatch.setattr(files, "_boot", lambda number=number: f"{number}")
-        Stamps(tmp_path).digests([path])
+        Stamps(tmp_path).digests([theirs])
         os.utime(tmp_path / f"stamps-{number}.json", (number, number))
     left = {file.name for file in tmp_path.glob("stamps-*")}
     assert len(left) < 10
     assert {"stamps-19.json", "stamps-18.json"} <= left
-
-
-def test_a_file_system_that_cannot_be_written_is_noticed(tmp_path, monkeypatch, settled):
-    path = write(tmp_path / "theirs.h", "one")
-    monkeypatch.setattr(files, "_changeable", {})
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
-    stamps = Stamps(tmp_path)
-    stamps.digests([path])
-    monkeypatch.setattr(files, "digest", lambda path: "read")
-    assert stamps.digests([path]) == {path: "read"}
 
 
 def test_a_stamp_that_was_fresh_before_the_file_was_read(tmp_path, monkeypatch):

@@ -1,24 +1,35 @@
-"""What a person sees of a build, on a terminal, in a log, in a notebook."""
+"""What a person sees of a build: on a terminal, in a log, in a notebook, where nothing is read."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import io
 import json
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
-import time
+import termios
 import types
 
 import pytest
 import tqdm
-from engine_bench import ALL, HERE, alive
+from harness import ALL, PROGRAM
 
 from lltm_jit.jit import BuildError, load
 from lltm_jit.jit.user import progress
 from lltm_jit.jit.user.progress import Follower, Reporter
+
+STEP = "[1/2 0.5] c++ -c x.cpp -o x.o"
+
+
+@pytest.fixture
+def reporter():
+    return Reporter(verbose=False)
 
 
 def test_quiet(bench):
@@ -35,6 +46,7 @@ def test_lines_in_a_log(bench):
 
 
 def test_whole_story(bench):
+    """With every command once, before its step."""
     said = bench.run(LLTM_JIT_VERBOSE="1")["said"]
     for part in (
         f"builds are kept in {bench.builds.parent}",
@@ -47,16 +59,12 @@ def test_whole_story(bench):
         "loaded ",
     ):
         assert part in said
-    said = bench.run(LLTM_JIT_VERBOSE="1")["said"]
-    assert "no work to do" in said
-
-
-def test_every_command_is_told_once_before_its_step(bench):
-    lines = bench.run(LLTM_JIT_VERBOSE="1")["said"].splitlines()
+    lines = said.splitlines()
     for target, file in (("one.o", "one.cpp"), ("two.o", "two.cpp"), ("_C.so", "link")):
         (told,) = (number for number, line in enumerate(lines) if f" -o {target}" in line)
         assert lines[told].startswith("lltm_jit: ran ")
         assert re.fullmatch(rf"lltm_jit: \[\d/3\] {file}", lines[told + 1])
+    assert "no work to do" in bench.run(LLTM_JIT_VERBOSE="1")["said"]
 
 
 def test_what_ninja_says_of_its_end_is_left_out(capsys):
@@ -84,40 +92,25 @@ def test_a_failed_file_is_marked(bench, capsys):
     assert "build stopped" not in said
 
 
-def test_the_first_error_ends_the_other_compilers_and_what_was_finished_stays(
-    bench, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("MAX_JOBS", "3")
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", f"//! wait {gate}\n")
-    bench.write("two/two.cpp", f"//! after {gate}\n//! error x\n")
-    bench.write("three/three.cpp", "three\n")
-    began = time.monotonic()
-    with pytest.raises(BuildError, match="error: x"):
-        bench.load()
-    assert time.monotonic() - began < 100  # the compiler at the gate waits for minutes
-    assert not alive(int(gate.read_text()))
-    assert "link" not in bench.counts
-    bench.write("one/one.cpp", "one\n")
-    bench.write("two/two.cpp", "two\n")
-    bench.load()
-    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
-
-
 @pytest.mark.parametrize(
-    ("command", "source"),
+    ("lines", "told"),
     [
-        ("c++ -c '/a b/x.cpp' -o x.o", "x.cpp"),
-        ("c++ -c x.cpp -o x.o", "x.cpp"),
+        (["[1/2 0.5] c++ -c '/a b/x.cpp' -o x.o"], "x.cpp"),
+        ([STEP], "x.cpp"),
         # Another source has this name.
-        (f"c++ -c /a/kernels/one/cpu/x.cpp -o x.{'0a' * 10}.o", "one/cpu/x.cpp"),
+        ([f"[1/2 0.5] c++ -c /a/kernels/one/cpu/x.cpp -o x.{'0a' * 10}.o"], "one/cpu/x.cpp"),
+        # Colours and links change nothing.
+        *(
+            ([mark.format(line) for line in (STEP, "FAILED: [code=1] x.o")], "x.cpp failed")
+            for mark in ("{}", "\x1b[31m{}\x1b[0m", "\x1b]8;;http://x\x1b\\{}\x1b]8;;\x07")
+        ),
     ],
 )
-def test_a_step_names_the_source(capsys, command, source):
-    reporter = Reporter(verbose=False)
-    reporter.line(f"[1/2 0.5] {command}")
+def test_a_step_names_the_source(reporter, capsys, lines, told):
+    for line in lines:
+        reporter.line(line)
     reporter.close()
-    assert capsys.readouterr().err == f"lltm_jit: [1/2] {source}\n"
+    assert capsys.readouterr().err == f"lltm_jit: [1/2] {told}\n"
 
 
 def test_who_waits_sees_each_line_of_the_log_once(tmp_path, capsys):
@@ -133,12 +126,9 @@ def test_who_waits_sees_each_line_of_the_log_once(tmp_path, capsys):
     log.write_text("one\ntw")
     assert heard() == ["lltm_jit: one"]
     with log.open("a") as file:
-        file.write("o\n[1/2 0.5] c++ -c x.cpp -o x.o\n")
-    assert heard() == [
-        "lltm_jit: two",
-        "lltm_jit: ran c++ -c x.cpp -o x.o",
-        "lltm_jit: [1/2] x.cpp",
-    ]
+        file.write(f"o\n{STEP}\n")
+    told = ["lltm_jit: two", "lltm_jit: ran c++ -c x.cpp -o x.o", "lltm_jit: [1/2] x.cpp"]
+    assert heard() == told
     assert heard() == []
     (tmp_path / "new").write_text("one\n")
     (tmp_path / "new").replace(log)
@@ -159,26 +149,21 @@ class Broken(io.TextIOBase):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def closed() -> io.StringIO:
-    stream = io.StringIO()
-    stream.close()
-    return stream
-
-
+closed = io.StringIO()
+closed.close()
 UNHEARD = {
     "none": None,
-    "closed": closed(),
+    "closed": closed,
     "a terminal that is gone": Broken(),
     "a stream that is gone": types.SimpleNamespace(write=Broken().write),
 }
 
 
 @pytest.mark.parametrize("stream", UNHEARD.values(), ids=UNHEARD)
-def test_a_standard_error_that_takes_nothing(monkeypatch, stream):
+def test_a_standard_error_that_takes_nothing(monkeypatch, reporter, stream):
     monkeypatch.setattr(sys, "stderr", stream)
-    reporter = Reporter(verbose=False)
     reporter.start(2)
-    reporter.line("[1/2 0.5] c++ -c x.cpp -o x.o")
+    reporter.line(STEP)
     reporter.tick()
     reporter.say("unheard")
     reporter.close()
@@ -210,53 +195,94 @@ def test_a_log_in_any_encoding(monkeypatch, encoding, text):
     assert written.getvalue().decode() == f"lltm_jit: {told}\n"
 
 
-@pytest.mark.parametrize(
-    "mark", ["{}", "\x1b[31m{}\x1b[0m", "\x1b]8;;http://x\x1b\\{}\x1b]8;;\x07"]
-)
-def test_colours_and_links_change_nothing(capsys, mark):
-    reporter = Reporter(verbose=False)
-    for line in ("[1/2 0.5] c++ -c x.cpp -o x.o", "FAILED: [code=1] x.o"):
-        reporter.line(mark.format(line))
-    reporter.close()
-    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp failed\n"
-
-
 def test_a_log_on_a_full_disk_does_not_stop_the_build(bench):
-    process = subprocess.run(
-        [
-            "sh",
-            "-c",
-            'exec "$@" 2>/dev/full',
-            "sh",
-            sys.executable,
-            HERE / "load_once.py",
-            bench.sources,
-        ],
-        env={**os.environ, **bench.environment},
-        stdout=subprocess.PIPE,
-    )
-    assert json.loads(process.stdout)["text"].endswith("two")
+    words = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh", sys.executable, PROGRAM, "load"]
+    environment = {**os.environ, **bench.environment}
+    told = subprocess.check_output([*words, bench.sources], env=environment)
+    assert json.loads(told)["text"].endswith("two")
 
 
-@pytest.mark.parametrize(("widgets", "expected"), [(True, "widget"), (False, "lines")])
-def test_in_a_notebook(monkeypatch, capsys, widgets, expected):
+@pytest.mark.parametrize("widgets", [True, False])
+def test_in_a_notebook(monkeypatch, capsys, reporter, widgets):
+    """A bar where that can be shown, else lines."""
     shown = []
+
+    class Silent:
+        def __getattr__(self, name):
+            return lambda *arguments, **keywords: None
+
     fake = types.ModuleType("tqdm.notebook")
     fake.tqdm = lambda **arguments: shown.append(arguments) or Silent()
     monkeypatch.setitem(sys.modules, "tqdm.notebook", fake)
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
     monkeypatch.setattr(progress, "find_spec", lambda name: widgets or None)
-    reporter = Reporter(verbose=False)
     reporter.start(2)
-    reporter.line("[1/2 0.5] c++ -c x.cpp -o x.o")
+    reporter.line(STEP)
     reporter.close()
-    assert (len(shown), capsys.readouterr().err) == (
-        (1, "") if expected == "widget" else (0, "lltm_jit: [1/2] x.cpp\n")
+    lines = "" if widgets else "lltm_jit: [1/2] x.cpp\n"
+    assert (len(shown), capsys.readouterr().err) == (int(widgets), lines)
+
+
+WIDTH = 100
+
+
+def written(bench, *words) -> str:
+    """All that a program writes to a terminal."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, PROGRAM, *words],
+        env={**os.environ, **bench.environment},
+        stdout=terminal,
+        stderr=terminal,
     )
+    os.close(terminal)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal whose other side is closed
+        while block := os.read(controller, 4096):
+            seen += block
+    assert process.wait() == 0, seen.decode()
+    return seen.decode()
 
 
-class Silent:
-    """A bar that shows nothing."""
+def shown(text: str) -> list[str]:
+    """The lines that stay on a terminal, which moves the cursor as it is told."""
+    rows, row, column = [""], 0, 0
+    for up, character in re.findall(r"\x1b\[(\d*)A|(.)", text, re.DOTALL):
+        if not character:
+            row -= int(up or 1)
+        elif character == "\r":
+            column = 0
+        elif character == "\n" or column == WIDTH:
+            row, column = row + 1, 0
+        if row == len(rows):
+            rows.append("")
+        if character and character not in "\r\n":
+            rows[row] = f"{rows[row][:column]:<{column}}{character}{rows[row][column + 1 :]}"
+            column += 1
+    return [line.rstrip() for line in rows if line.strip()]
 
-    def __getattr__(self, name):
-        return lambda *arguments, **keywords: None
+
+@pytest.mark.parametrize("names", [[], ["_C"], ["_C", "basic"]], ids=["here", "thread", "threads"])
+def test_builds_leave_their_lines_above_the_programs_own_bar(bench, names):
+    bench.write("one/one.cpp", "//! sleep 0.5\n")
+    text = written(bench, "bars", bench.sources, *names)
+    for name in names or ["_C"]:
+        assert f"lltm_jit: {name}:  " in text  # a bar, with the build's name
+    lines = shown(text)
+    builds = len(names or ["_C"])
+    for told in (r"lltm_jit: building \w+ for CPU", r"lltm_jit: \w+ ready in"):
+        assert sum(bool(re.match(told, line)) for line in lines) == builds
+    assert lines[-2].startswith("training: 100%|")
+    assert lines[-1] == "done"
+    assert len(lines) == 2 * builds + 2, "\n".join(lines)
+
+
+def test_bar_on_a_terminal(bench):
+    bench.write("one/one.cpp", "//! sleep 0.5\n")
+    text = written(bench, "load", bench.sources)
+    for part in ("lltm_jit: _C: 100%|", "3/3", "one.cpp"):
+        assert part in text
+    assert "\x1b[3" not in text  # no colours
+    *_, last, _ = text.splitlines()  # the program itself prints one more
+    assert last.startswith("lltm_jit: _C ready in ")

@@ -51,7 +51,7 @@ lltm_jit.jit.user: errors settings
 lltm_jit.jit.store: cache files private
 lltm_jit.jit.machine: toolchain
 lltm_jit.jit.request: flags request spec
-lltm_jit.jit.loading: background build engine importing
+lltm_jit.jit.loading: background build engine
 lltm_jit.ops: _elementwise basic
 lltm_jit.ops.rnn: lltm sequence
 """

@@ -18,7 +18,7 @@ from op_testing import DEVICES
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.jit import Build
-from lltm_jit.jit.loading import importing
+from lltm_jit.jit.loading.build import import_library
 
 SECONDS = float(os.environ.get("RELOAD_SECONDS", "4"))
 
@@ -31,7 +31,7 @@ def two_builds(tmp_path):
         build = native.load(family)
         library = shutil.copy(build.info.library, tmp_path / build.info.library.name)
         record = build.record._replace(key=f"copy_{family}", folder=Path(library).parent)
-        module = importing.import_library(build.request, record)
+        module = import_library(build.request, record)
         pairs.append((build, Build(module, record, build.request, build.info)))
     yield pairs
     for build, _ in pairs:

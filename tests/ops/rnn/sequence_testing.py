@@ -171,14 +171,18 @@ def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor,
     gates, weight_hh, bias_hh, _, h_0, c_0, control = inputs
     zeros = gates.new_zeros(gates.size(1), weight_hh.size(1))
     others = cell_of(cell).states - 1
+    h_0, reset_h = (h_0, None) if h_0 is None or h_0.dim() == 2 else (h_0[0], h_0[1:])
+    c_0, reset_cells = (c_0, None) if c_0 is None or c_0.dim() == 3 else (c_0[0], c_0[1:])
     states = [zeros if h_0 is None else h_0, *([zeros] * others if c_0 is None else c_0)]
+    resets = [reset_h, *([None] * others if reset_cells is None else reset_cells.unbind(1))]
     step, outputs = step_of(cell), []
     for t in reversed(range(len(gates))) if reverse else range(len(gates)):
-        kept, holds = torch.ones_like(zeros), torch.zeros_like(zeros)
+        marked, holds = torch.zeros_like(zeros), torch.zeros_like(zeros)
         if control is not None:
-            kept = kept * (control[t] & 1 == 0).unsqueeze(1)
+            marked = marked + (control[t] & 1 != 0).unsqueeze(1)
             holds = holds + (control[t] & 2 != 0).unsqueeze(1)
-        old = [state * kept for state in states]
+        given = [zeros if r is None else r[t if len(r) > 1 else 0] for r in resets]
+        old = [torch.where(marked > 0, *pair) for pair in zip(given, states, strict=True)]
         hidden = nn.functional.linear(old[0], weight_hh, bias_hh)
         new = step(gates[t], hidden, old)
         states = [torch.where(holds > 0, *pair) for pair in zip(states, new, strict=True)]

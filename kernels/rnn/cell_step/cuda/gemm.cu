@@ -25,6 +25,7 @@ using LargeForward = ForwardShape<scalar_t, kLargeForward, 32, 4, 256>;
 template <typename Shape, typename cell_t, int kChunk>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     lltm_cell_kernel(const __grid_constant__ LltmCellArgs args) {
+#if __CUDA_ARCH__ >= 800  // the plan's least architecture
   using scalar_t = typename Shape::scalar_t;
   using opmath = typename Shape::opmath;
   extern __shared__ __align__(16) char shared[];
@@ -79,6 +80,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     const FinishedUnits<scalar_t, cell_t, 1> units(pre, cells[i]);
     if (row < args.batch_size && unit < hidden) units.store(args, row, unit);
   }
+#endif
 }
 
 // Note [Tiny cells]

@@ -116,6 +116,7 @@ struct ProductTiles {
 template <typename InputShape, typename WeightShape, int kChunk>
 __global__ void __launch_bounds__(kProductThreads, 2)
     lltm_products_kernel(const __grid_constant__ LltmProductsArgs args, ProductTiles tiles) {
+#if __CUDA_ARCH__ >= 800  // the plan's least architecture
   extern __shared__ __align__(16) char shared[];
   int64_t index = blockIdx.x;
   if (index < tiles.input) return input_gradient_tile<InputShape, kChunk>(args, index, shared);
@@ -124,6 +125,7 @@ __global__ void __launch_bounds__(kProductThreads, 2)
     return bias_gradient_tile<typename InputShape::scalar_t>(args, index, shared);
   }
   weight_gradient_tile<WeightShape, kChunk>(args, index - tiles.bias, shared);
+#endif
 }
 
 template <typename InputShape, int kStageBytes, int kChunk>

@@ -175,11 +175,9 @@ class HeadProduct {
 template <typename scalar_t, int kRoom>
 __global__ void __launch_bounds__(32 * kMostGates)
     multiply_heads_of(const __grid_constant__ HeadProductArgs args) {
-#if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) char shared[];
   wait_without_starting_successor();
   HeadProduct<scalar_t, kRoom>(args, shared_address(shared)).run();
-#endif
 }
 
 template <typename scalar_t>
@@ -220,7 +218,12 @@ bool head_product_runs(const HeadProductArgs& args) {
   constexpr int64_t kWidth = kAccessBytes / 2;
   const bool whole = args.units % kWidth == 0 && args.grads_stride % kWidth == 0 &&
                      args.old_stride % kWidth == 0 && aligned(kAccessBytes, args.grads, args.old);
-  return whole && args.units <= kMostUnits && args.gates <= kMostGates;
+  int most = 0;
+  const auto ask = [](int device, int* bytes) {
+    return cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  };
+  return whole && args.units <= kMostUnits && args.gates <= kMostGates &&
+         ask_once(ask, &most) == cudaSuccess && shared_bytes(args) <= most;
 }
 
 // As many blocks as run at once, two on each SM.

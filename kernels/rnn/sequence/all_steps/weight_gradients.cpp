@@ -13,13 +13,18 @@ namespace {
 // What is multiplied for the recurrences of one direction.
 struct OfDirection {
   Tensor grads, output;  // [steps, batch, gates*units] and [steps, batch, units]
-  OptionalTensor h_0, control;
+  OptionalTensor h_0, reset_h, control;
   bool reverse;
+
+  // The h that rows are reset to before steps of the array, of which it may have one for all.
+  Tensor resets(int64_t from, int64_t steps) const {
+    return reset_h->size(0) == 1 ? *reset_h : reset_h->narrow(0, from, steps);
+  }
 };
 
 // Rows of the state that each step but the first began with: the output of the step before. A skipped step leaves
 // none. But rows skip only before their first step and after their last one, so the state was h_0 then. Zero for
-// steps that are themselves reset or skipped.
+// steps that are themselves skipped, or reset to zeros.
 Tensor old_outputs(const OfDirection& of) {
   const int64_t others = of.output.size(0) - 1;
   const Tensor before = of.output.narrow(0, of.reverse ? 1 : 0, others);
@@ -28,8 +33,10 @@ Tensor old_outputs(const OfDirection& of) {
     return of.control->narrow(0, from, others).unsqueeze(2);
   };
   const Tensor skipped = control(of.reverse ? 1 : 0).ge(kHolds);
-  return (of.h_0 ? of.h_0->where(skipped, before) : before)
-      .masked_fill(control(of.reverse ? 0 : 1).to(at::kBool), 0);
+  const int64_t from = of.reverse ? 0 : 1;
+  const Tensor old = (of.h_0 ? of.h_0->where(skipped, before) : before)
+                         .masked_fill(control(from).to(at::kBool), 0);
+  return of.reset_h ? of.resets(from, others).where(control(from).eq(kResets), old) : old;
 }
 
 Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
@@ -45,7 +52,9 @@ Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
   if (!of.h_0) return of_others();
   Tensor first_h = *of.h_0;
   if (of.control) {
-    first_h = first_h.masked_fill(of.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
+    const Tensor control = of.control->select(0, first).unsqueeze(1);
+    first_h = first_h.masked_fill(control.to(at::kBool), 0);
+    if (of.reset_h) first_h = of.resets(first, 1).squeeze(0).where(control.eq(kResets), first_h);
   }
   const Tensor first_grads = of.grads.select(0, first);
   if (others == 0) return product(first_grads, first_h);
@@ -77,7 +86,7 @@ std::optional<SmallProductArgs> small_grad_weight(const OfDirection& of) {
 #endif
 
 std::vector<OfDirection> directions_of(const Tensor& grad_hidden, const Tensor& output,
-                                       const OptionalTensor& h_0, const SequenceInputs& in) {
+                                       const GivenStates& h, const SequenceInputs& in) {
   const int64_t count = recurrences_of(in).directions;
   std::vector<OfDirection> all;
   for (int64_t d = 0; d < count; ++d) {
@@ -85,7 +94,10 @@ std::vector<OfDirection> directions_of(const Tensor& grad_hidden, const Tensor& 
       const int64_t size = tensor.size(-1) / count;
       return tensor.narrow(-1, d * size, size);
     };
-    all.push_back({part(grad_hidden), part(output), h_0 ? OptionalTensor(part(*h_0)) : std::nullopt,
+    const auto part_if = [&](const OptionalTensor& tensor) {
+      return tensor ? OptionalTensor(part(*tensor)) : std::nullopt;
+    };
+    all.push_back({part(grad_hidden), part(output), part_if(h.first), part_if(h.resets),
                    in.control && in.bidirectional ? in.control->select(0, d) : in.control,
                    in.reverse != (d == 1)});
   }
@@ -102,24 +114,24 @@ Tensor together(std::vector<Tensor> each, const SequenceInputs& in) {
 
 }  // namespace
 
-Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
+Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,
                       const SequenceInputs& in) {
   std::vector<Tensor> each;
-  for (const OfDirection& one : directions_of(grad_hidden, output, h_0, in)) {
+  for (const OfDirection& one : directions_of(grad_hidden, output, h, in)) {
     each.push_back(grad_weight(one, recurrences_of(in).heads, in.tf32));
   }
   return together(std::move(each), in);
 }
 
-Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output,
-                            const OptionalTensor& h_0, const SequenceInputs& in, Tensor* bias) {
+Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,
+                            const SequenceInputs& in, Tensor* bias) {
 #ifdef LLTM_JIT_CUDA
   if (!output.is_cuda() || in.control || recurrences_of(in).heads > 1 ||
       output.size(0) * output.size(1) > kMostSmallDepth) {
     return {};
   }
   SmallProducts all{};
-  for (const OfDirection& one : directions_of(grad_hidden, output, h_0, in)) {
+  for (const OfDirection& one : directions_of(grad_hidden, output, h, in)) {
     const auto product = small_grad_weight(one);
     if (!product) return {};
     all.each[all.count++] = *product;
@@ -143,14 +155,14 @@ Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output,
 }
 
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
-                                          const OptionalTensor& h_0, const SequenceInputs& in) {
+                                          const GivenStates& h, const SequenceInputs& in) {
   // Without its history, of which the node is a part that keeps this function: if a backward pass fails, nobody would
   // free either.
-  return [grad_hidden, output = output.detach(), h_0, weight_hh = in.weight_hh,
-          control = in.control, reverse = in.reverse, cell = std::string(in.cell), tf32 = in.tf32,
+  return [grad_hidden, output = output.detach(), h, weight_hh = in.weight_hh, control = in.control,
+          reverse = in.reverse, cell = std::string(in.cell), tf32 = in.tf32,
           bidirectional = in.bidirectional] {
     const OptionalTensor none;  // of what these products do not read
-    return grad_weight_hh(grad_hidden, output, h_0,
+    return grad_weight_hh(grad_hidden, output, h,
                           {grad_hidden, weight_hh, none, none, none, none, control, reverse, cell,
                            tf32, bidirectional});
   };

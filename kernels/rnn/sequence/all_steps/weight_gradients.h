@@ -11,19 +11,19 @@ namespace lltm_jit {
 // slow. So a thread reuses the last array's memory, if it has the same size and nobody else holds it.
 Tensor empty_gradients(const Tensor& gates, at::Storage& last);
 
-// Products with the states that the steps began with, which are `output` and h_0, summed over steps and rows;
+// Products with the states that the steps began with, which are `output` and the given h, summed over steps and rows;
 // shaped like weight_hh. Their units may be padded.
-Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
+Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,
                       const SequenceInputs& in);
 // The same, to be called when the references in `in` may be gone.
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
-                                          const OptionalTensor& h_0, const SequenceInputs& in);
+                                          const GivenStates& h, const SequenceInputs& in);
 
 // The gradient of the weights by Note [Small products of all steps] (small/kernels.h), or no tensor where these do not
 // take it.
 // bias: if not null, its gradient comes along.
-Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output,
-                            const OptionalTensor& h_0, const SequenceInputs& in, Tensor* bias);
+Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,
+                            const SequenceInputs& in, Tensor* bias);
 
 // The gradient from padded rows of `before` for each direction, PaddedOutputs. bias: as above.
 Tensor grad_weight_hh_of_padded(const Tensor& grad_hidden, const std::vector<Tensor>& before,

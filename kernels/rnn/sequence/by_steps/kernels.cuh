@@ -12,6 +12,10 @@ __device__ __forceinline__ uint8_t control_of(const uint8_t* control, int64_t st
                                               int64_t step, int64_t row) {
   return control ? control[step * step_stride + row] : uint8_t(0);
 }
+// A row that holds is not reset.
+__device__ __forceinline__ bool resets_row(uint8_t control) {
+  return (control & (kHolds | kResets)) == kResets;
+}
 
 // One step of a cell, forward and backward. Before the kernel waits for the product, it reads only what earlier
 // passes have written.
@@ -48,8 +52,14 @@ struct StepMath {
     const auto& of = args.sequence;
     if (args.is_first()) wait_without_starting_successor();  // for the gates
     for_places(of, packs, [&](const Place& place) {
-      const uint8_t control = control_of(of.control, of.control_step_stride, args.step, place.row);
-      const bool holds = control & kHolds, resets = !holds && control & kResets;
+      const auto control_at = [&](int64_t step) {
+        return control_of(of.control, of.control_step_stride, step, place.row);
+      };
+      const uint8_t control = control_at(args.step);
+      const bool holds = control & kHolds;
+      // Later steps find the state that the step before has reset.
+      const bool resets = args.is_first() && resets_row(control);
+      const bool resets_next = !args.is_last() && resets_row(control_at(args.step + 1));
       Step in[kUnits];
       state_t x[kGates][kUnits], bias[kGates][kUnits] = {};
       read_parameters(of.parameters, place, in);
@@ -71,10 +81,10 @@ struct StepMath {
       auto* cells = static_cast<state_t*>(args.cells);
 #pragma unroll
       for (int k = 0; k < kStates; ++k) {
-        const auto set = [&](int e, state_t value) {
-          in[e].old[k] = T(resets ? state_t(0) : value);
-        };
-        if (!args.is_first()) {
+        const auto set = [&](int e, state_t value) { in[e].old[k] = T(value); };
+        if (resets) {
+          place.read_reset(of, args.step, k, set);
+        } else if (!args.is_first()) {
           place.read(k == 0 ? static_cast<const state_t*>(args.output_state) + place.in_state()
                             : cells + place.in_states(k - 1),
                      set);
@@ -96,7 +106,7 @@ struct StepMath {
 #pragma unroll
         for (int g = 0; g < kGates; ++g) {
           state_t h[kUnits] = {};
-          if (args.products && !resets) {
+          if (args.products && (!resets || of.reset_h.data)) {
             const auto* products = static_cast<const scalar_t*>(args.products);
             place.read(products + (place.row * kGates + g) * place.gate_size + place.unit,
                        [&](int e, state_t value) { h[e] = value; });
@@ -129,6 +139,13 @@ struct StepMath {
           place.write(static_cast<state_t*>(of.saved_cells.data) +
                           place.in_cells(of.saved_cells, args.step, k),
                       [&](int e) { return state_t(in[e].old[k + 1]); });
+        }
+      }
+      if (resets_next) {
+#pragma unroll
+        for (int k = 0; k < kStates; ++k) {
+          place.read_reset(of, args.step + 1, k,
+                           [&](int e, state_t value) { now[e][k] = T(value); });
         }
       }
       const auto state = [&](int k) { return [&now, k](int e) { return state_t(now[e][k]); }; };
@@ -166,13 +183,12 @@ struct StepMath {
       }
     }
     const auto read_old_h = [&](int e, state_t value) { in[e].old[0] = T(value); };
-    if (!resets && !first) {
+    if (resets) {
+      place.read_reset(of, step, 0, read_old_h);
+    } else if (!first) {
       place.read(of.output, step - 1, 0, read_old_h);
-    } else if (!resets && of.old_h) {
-      place.read(static_cast<const scalar_t*>(of.old_h) + place.in_state(), read_old_h);
     } else {
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) read_old_h(e, 0);
+      place.template read_any<scalar_t>(of.old_h, place.in_state(), read_old_h);
     }
 #pragma unroll
     for (int k = 0; k < kStates - 1; ++k) {
@@ -191,7 +207,7 @@ struct StepMath {
         return control_of(of.control, of.control_step_stride, of_step, place.row);
       };
       const uint8_t control = step < 0 ? uint8_t(0) : control_at(step);
-      const bool holds = control & kHolds, resets = !holds && control & kResets;
+      const bool holds = control & kHolds, resets = resets_row(control);
       Step in[kUnits];
       state_t grad_h[kUnits] = {};
       if (step >= 0) {
@@ -203,7 +219,7 @@ struct StepMath {
       }
       wait_for_predecessor();
       auto* grad_output_state = static_cast<state_t*>(args.grad_output_state) + place.in_state();
-      // The gradient from the step after, unless that step began with zeros.
+      // The gradient from the step after.
       state_t grad_after[kUnits];
       const auto set = [&](int e, state_t value) { grad_after[e] = value; };
       if (args.is_last()) {
@@ -211,7 +227,7 @@ struct StepMath {
       } else {
         place.read(grad_output_state, set);
       }
-      if (args.products && !(control_at(step + 1) & kResets)) {
+      if (args.products) {
         const auto add = [&](int e, state_t value) { grad_after[e] += value; };
         if (!args.gates_apart) {
           place.read(static_cast<const scalar_t*>(args.products) + place.in_products(), add);
@@ -221,6 +237,11 @@ struct StepMath {
             place.read(static_cast<const float*>(args.products) + place.in_products(g), add);
           }
         }
+      }
+      if (!args.is_last() && resets_row(control_at(step + 1))) {  // which belongs to another state
+        place.add_to_reset(of, step + 1, 0, [&](int e) { return grad_after[e]; });
+#pragma unroll
+        for (int e = 0; e < kUnits; ++e) grad_after[e] = 0;
       }
       if (step < 0) {
         place.write(static_cast<scalar_t*>(of.grad_old_h) + place.in_state(),
@@ -268,14 +289,24 @@ struct StepMath {
             [&](int e, state_t value) { sum[e] = value + state_t(grads[e].p[k]); });
         place.write(sums + place.in_states(k), [&](int e) { return sum[e]; });
       }
-      const auto left = [&](int k) {
-        return
-            [&grads, resets, k](int e) { return resets ? state_t(0) : state_t(grads[e].old[k]); };
-      };
-      place.write(grad_output_state, left(0));
+      place.write(grad_output_state, [&](int e) { return state_t(grads[e].old[0]); });
 #pragma unroll
       for (int k = 0; k < kStates - 1; ++k) {
-        place.write(static_cast<state_t*>(args.grad_cells) + place.in_states(k), left(k + 1));
+        state_t left[kUnits];
+#pragma unroll
+        for (int e = 0; e < kUnits; ++e) left[e] = state_t(grads[e].old[k + 1]);
+        if (of.grad_saved_cells.data && !holds) {
+          place.read(static_cast<const state_t*>(of.grad_saved_cells.data) +
+                         place.in_cells(of.grad_saved_cells, step, k),
+                     [&](int e, state_t value) { left[e] += value; });
+        }
+        if (resets) {
+          place.add_to_reset(of, step, k + 1, [&](int e) { return left[e]; });
+#pragma unroll
+          for (int e = 0; e < kUnits; ++e) left[e] = 0;
+        }
+        place.write(static_cast<state_t*>(args.grad_cells) + place.in_states(k),
+                    [&](int e) { return left[e]; });
       }
     });
   }

@@ -43,6 +43,28 @@ struct StepPlace {
 #pragma unroll
     for (int e = 0; e < kUnits; ++e) function(e, opmath_t<element_t>(0));
   }
+  // State k of those that the row is reset to before a step.
+  template <typename Args, typename Function>
+  __device__ __forceinline__ void read_reset(const Args& of, int64_t step, int k,
+                                             const Function& function) const {
+    if (k == 0) {
+      read_any<scalar_t>(of.reset_h.data, in_array(of.reset_h, step, 0), function);
+    } else {
+      read_any<state_t>(of.reset_cells.data, in_cells(of.reset_cells, step, k - 1), function);
+    }
+  }
+  // Adds function(e) to the gradient of that state, if it is wanted.
+  template <typename Function>
+  __device__ __forceinline__ void add_to_reset(const SequenceBackwardArgs& of, int64_t step, int k,
+                                               const Function& function) const {
+    const auto& array = k == 0 ? of.grad_reset_h : of.grad_reset_cells;
+    if (!array.data) return;
+    auto* sums = static_cast<state_t*>(array.data) +
+                 (k == 0 ? in_array(array, step, 0) : in_cells(array, step, k - 1));
+    state_t sum[kUnits];
+    read(sums, [&](int e, state_t value) { sum[e] = value + function(e); });
+    write(sums, [&](int e) { return sum[e]; });
+  }
   template <typename Function>
   __device__ __forceinline__ void read(const SequenceArray& array, int64_t step, int gate,
                                        const Function& function) const {

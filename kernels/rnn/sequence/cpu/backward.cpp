@@ -114,10 +114,22 @@ class BackwardSequence {
     const int64_t units = std::min(share.block_end * kLanes, hidden_) - unit;
     for (int64_t row = row_begin; row < row_end; ++row) {
       if (control_of(args_, step, row) != kResets) continue;
-      std::fill_n(grad_h(row) + unit, units, acc_t(0));
-      for (int s = 0; s < args_.states; ++s) {
-        std::fill_n(grad_state(s, row) + unit, units, acc_t(0));
-      }
+      move_to_reset(step, row, unit, units);
+    }
+  }
+
+  // The gradient of the state that the row was reset to before the step.
+  void move_to_reset(int64_t step, int64_t row, int64_t unit, int64_t units) {
+    acc_t* to_h = row_of<acc_t>(args_.grad_reset_h, step, row);
+    acc_t* to_cells = row_of<acc_t>(args_.grad_reset_cells, step, row);
+    const auto move = [&](acc_t* from, acc_t* to) {
+      for (int64_t i = unit; to != nullptr && i < unit + units; ++i) to[i] += from[i];
+      std::fill_n(from + unit, units, acc_t(0));
+    };
+    move(grad_h(row), to_h);
+    move(grad_state(0, row), to_h);
+    for (int s = 1; s < args_.states; ++s) {
+      move(grad_state(s, row), to_cells ? to_cells + (s - 1) * cells_stride_ : nullptr);
     }
   }
 
@@ -140,7 +152,8 @@ class BackwardSequence {
     scalar_t* grad_gates = row_of<scalar_t>(args_.grad_gates, step, row) + unit;
     scalar_t* grad_hidden = grad_gates;
     if (!args_.adds_gates) grad_hidden = row_of<scalar_t>(args_.grad_hidden, step, row) + unit;
-    if (control_of(args_, step, row) == kHolds) {
+    const bool holds = control_of(args_, step, row) == kHolds;
+    if (holds) {
       hold_row(step, row, unit, units, grad_gates, grad_hidden);
     } else {
       CellBackwardRow cell{};
@@ -168,7 +181,7 @@ class BackwardSequence {
       cell.grad_hidden = grad_hidden;
       cell_(cell);
     }
-    if (args_.grad_saved_cells.data != nullptr) add_given(step, row, unit, units);
+    if (args_.grad_saved_cells.data != nullptr && !holds) add_given(step, row, unit, units);
     for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
       Weights::take_row(grad_hidden + g * gate_stride_, units,
                         gates(step, row) + g * hidden_ + unit);
@@ -194,9 +207,9 @@ class BackwardSequence {
     for (int64_t i = unit; i < unit + units; ++i) grad_state(0, row)[i] += grad_h(row)[i];
   }
 
-  // The output before a step; null for zeros.
+  // The h before a step; null for zeros.
   const scalar_t* old_h_of(int64_t step, int64_t row) const {
-    if (control_of(args_, step, row) == kResets) return nullptr;
+    if (control_of(args_, step, row) == kResets) return row_of<scalar_t>(args_.reset_h, step, row);
     do --step;
     while (step >= 0 && control_of(args_, step, row) == kHolds);
     if (step >= 0) return row_of<scalar_t>(args_.output, step, row);

@@ -133,21 +133,31 @@ class ForwardSequence {
   }
 
   void begin_row(int64_t row) {
-    const auto* old_h = static_cast<const scalar_t*>(args_.old_h);
-    const auto* old_cells = static_cast<const acc_t*>(args_.old_cells);
-    const bool resets = control_of(args_, 0, row) == kResets;
-    if (resets || old_h == nullptr) {
-      std::fill_n(h(0, row), hidden_, row_t(0));
-      std::fill_n(state(0, row), hidden_, acc_t(0));
+    if (control_of(args_, 0, row) == kResets) return reset_row(0, row, 0, hidden_);
+    set_row(0, row, 0, hidden_, row_of<scalar_t>(SequenceArray{args_.old_h, 0, units_}, 0, row),
+            row_of<acc_t>(SequenceArray{args_.old_cells, 0, units_}, 0, row));
+  }
+
+  // Before a step.
+  void reset_row(int64_t step, int64_t row, int64_t unit, int64_t units) {
+    set_row(step, row, unit, units, row_of<scalar_t>(args_.reset_h, step, row),
+            row_of<acc_t>(args_.reset_cells, step, row));
+  }
+  // The state before a step, to a row's h and cells, or to zeros where they are null.
+  void set_row(int64_t step, int64_t row, int64_t unit, int64_t units, const scalar_t* new_h,
+               const acc_t* cells) {
+    if (new_h == nullptr) {
+      std::fill_n(h(step, row) + unit, units, row_t(0));
+      std::fill_n(state(0, row) + unit, units, acc_t(0));
     } else {
-      Weights::take_row(old_h + row * units_, hidden_, h(0, row));
-      std::copy_n(old_h + row * units_, hidden_, state(0, row));
+      Weights::take_row(new_h + unit, units, h(step, row) + unit);
+      std::copy_n(new_h + unit, units, state(0, row) + unit);
     }
     for (int s = 1; s < args_.states; ++s) {
-      if (resets || old_cells == nullptr) {
-        std::fill_n(state(s, row), hidden_, acc_t(0));
+      if (cells == nullptr) {
+        std::fill_n(state(s, row) + unit, units, acc_t(0));
       } else {
-        std::copy_n(old_cells + (s - 1) * cells_stride_ + row * units_, hidden_, state(s, row));
+        std::copy_n(cells + (s - 1) * cells_stride_ + unit, units, state(s, row) + unit);
       }
     }
   }
@@ -233,8 +243,7 @@ class ForwardSequence {
       Weights::take_row(output, units, new_h);
     }
     if (step + 1 < args_.steps && control_of(args_, step + 1, row) == kResets) {
-      std::fill_n(new_h, units, row_t(0));
-      for (int s = 0; s < args_.states; ++s) std::fill_n(state(s, row) + unit, units, acc_t(0));
+      reset_row(step + 1, row, unit, units);
     }
   }
 };

@@ -31,7 +31,7 @@ class OneOfRecurrences {
     move_common(args);
     move<scalar_t>(unit_, args.output, args.grad_output, args.grad_new_h, args.grad_old_h);
     move<acc_t>(unit_, args.grad_new_cells, args.grad_old_cells, args.grad_saved_cells,
-                args.grad_parameters);
+                args.grad_parameters, args.grad_reset_h, args.grad_reset_cells);
     move<scalar_t>(gate_, args.grad_gates, args.grad_hidden);
     return args;
   }
@@ -42,8 +42,8 @@ class OneOfRecurrences {
 
   template <typename Args>
   void move_common(Args& args) const {
-    move<scalar_t>(unit_, args.old_h, args.parameters);
-    move<acc_t>(unit_, args.saved_cells);
+    move<scalar_t>(unit_, args.old_h, args.reset_h, args.parameters);
+    move<acc_t>(unit_, args.reset_cells, args.saved_cells);
     move<scalar_t>(gate_, args.gates, args.saved_gates);
     move<scalar_t>(index_ * args.recurrence_stride, args.weights);
     if (args.control == nullptr || !reverses_) return;

@@ -4,25 +4,22 @@
 #include <type_traits>
 
 #include "core/math/activations.h"
+#include "core/math/extremes.cuh"
 #include "core/math/float_of.cuh"
 #include "rnn/sequence/cell.h"
 
 namespace lltm_jit {
 
-// As cells have them, in one instruction each.
+// As cells have them.
 template <typename Functions>
 __device__ __forceinline__ FloatOf<Functions> max(const FloatOf<Functions>& x,
                                                   const FloatOf<Functions>& y) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x.value), "f"(y.value));
-  return FloatOf<Functions>(result);
+  return FloatOf<Functions>(larger_or_nan(x.value, y.value));
 }
 template <typename Functions>
 __device__ __forceinline__ FloatOf<Functions> min(const FloatOf<Functions>& x,
                                                   const FloatOf<Functions>& y) {
-  float result;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x.value), "f"(y.value));
-  return FloatOf<Functions>(result);
+  return FloatOf<Functions>(smaller_or_nan(x.value, y.value));
 }
 
 // Both are computed, and there is no branch.

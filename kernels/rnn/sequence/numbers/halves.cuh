@@ -2,11 +2,13 @@
 //
 // Note [Floats in two halves]
 // A float is the sum of two halves, whose 22 bits and two signs are as good as its 24, if both are in half's range.
-// So numbers are scaled by a power of two that brings the largest of them to 2^14. Numbers that are smaller by 2^28
-// then lose bits, but their products are below the last bit of the largest one's. Of the four products of parts the
-// smallest is below the last bit. That leaves three products of 16 k. The parts of Note [Single precision on tensor
-// cores] take six products of 8 k, each in the same time. The weights' halves are made once, and take no more room
-// than the weights.
+// So numbers are scaled by a power of two that brings the largest of them to 2^14. Numbers that are smaller by 2^17
+// then lose bits: what is left has an error of at most 2^-39 of the largest one. That counts only where small weights
+// meet large states, or large weights small states: as where the units of a layer have sizes of their own, which no
+// scale of whole rows changes. The layers' docstring says so, and test_tf32.py has the bound. Of the four products of
+// parts the smallest is below the last bit. That leaves three products of 16 k. The parts of Note [Single precision on
+// tensor cores] take six products of 8 k, each in the same time. The weights' halves are made once, and take no more
+// room than the weights.
 //
 // Note [Floats in one half]
 // TF32 keeps 11 bits of a float, as half does. If the user allows TF32, only the upper parts are multiplied: one
@@ -55,7 +57,15 @@ struct HalfScale {
 
 // The scale of a warp's weights. magnitude: the largest of this lane's.
 __device__ __forceinline__ HalfScale scale_of_warp(uint32_t magnitude) {
+#if __CUDA_ARCH__ >= 800
   return HalfScale(__reduce_max_sync(~0u, magnitude));
+#else
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    magnitude = max(magnitude, __shfl_xor_sync(~0u, magnitude, lanes));
+  }
+  return HalfScale(magnitude);
+#endif
 }
 
 struct HalfParts {

@@ -16,14 +16,15 @@
 namespace lltm_jit {
 
 // The work of one thread. Iteration 0 is the last step of the sequence. kAllStates: there are gradients of the cell
-// states of all steps, and no control bytes.
-template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
+// states of all steps.
+template <typename Cell, typename scalar_t, typename Shape, SequenceControls kControls,
+          bool kAllStates>
 class BackwardThread : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords, Facts::kAdds,
       Facts::kCluster;
   static constexpr bool kSendsParts = kShape.sends_parts();
-  static_assert(kShape.bytes == sizeof(scalar_t) && !(kControls && kAllStates));
+  static_assert(kShape.bytes == sizeof(scalar_t));
   using Gradients = std::conditional_t<kSendsParts, PartGradients<Shape, scalar_t, kGates>,
                                        AllGradients<Shape, scalar_t, kGates>>;
   using DerivedCell = BackwardCell<Cell, scalar_t, Shape, kControls, kAllStates>;
@@ -51,7 +52,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
       : args_(args),
         place_(args, set),
         gradients_(place_.lane,
-                   exchange_place<Shape, kGates, kGates>(args, set, 0, shared, shared + kBarriers),
+                   exchange_place<Shape, kGates, kGates>(args, set, shared, shared + kBarriers),
                    place_.steps,
                    [&](int gate, int unit, int k) {
                      return load_transposed_tile<scalar_t>(place_, args_, gate, unit, k);
@@ -79,12 +80,14 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
  private:
   __device__ __forceinline__ void run() {
     begin();
-    for (int iteration = 0; iteration < place_.steps + kIterationsAfter; ++iteration)
+    for (int iteration = 0; iteration < place_.steps + kIterationsAfter; ++iteration) {
+      if constexpr (kShape.grid) gradients_.turn(iteration);
       run_iteration(iteration);
+    }
     if constexpr (kIterationsAfter == 0) {
       float grad_h[kElements];
       if (args_.grad_old_h && receives()) gradients_.receive(place_.steps, 0, grad_h, [] {});
-      if (place_.lane.finishes()) cell_.write(elements_, args_, grad_h);
+      if (place_.lane.finishes()) cell_.write(elements_, args_, of_resets(place_.steps), grad_h);
     }
     gradients_.finish();
   }
@@ -123,7 +126,9 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
                            });
       }
       if (!has_step) {
-        if (place_.lane.finishes(phase)) cell_.write(elements_, args_, grad_h);
+        if (place_.lane.finishes(phase)) {
+          cell_.write(elements_, args_, of_resets(iteration), grad_h);
+        }
         continue;
       }
       if (place_.lane.finishes(phase)) finish(iteration, grad_h, prepared);
@@ -141,7 +146,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     if (!keep(place_.lane.finishes())) return;
     if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared->grad_cells);
     saved_.wait();
-    cell_.prepare(saved_, controls_, prepared);
+    cell_.prepare(saved_, controls_, place_, elements_, args_, iteration, prepared);
     if constexpr (CellTraits<Cell>::kNormalises) {
       cell_.normalise(iteration, row_sums_, prepared);
     }
@@ -152,18 +157,23 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
                                          const Prepared& prepared) {
     float grads[kGates][kElements], grads_of_h[kGates][kElements];
     if constexpr (CellTraits<Cell>::kNormalises) {
-      cell_.finish_rows(iteration, from_gates, prepared, controls_, row_sums_, grads, grads_of_h);
+      cell_.finish_rows(iteration, from_gates, prepared, controls_, of_resets(iteration), row_sums_,
+                        grads, grads_of_h);
     } else {
-      cell_.finish(from_gates, prepared, controls_, grads, grads_of_h);
+      cell_.finish(from_gates, prepared, controls_, of_resets(iteration), grads, grads_of_h);
     }
     made_.take(pack_, grads, grads_of_h);
     put(iteration);
   }
 
+  __device__ __forceinline__ ResetGradients<Shape> of_resets(int iteration) const {
+    return {place_, elements_, args_, iteration};
+  }
+
   __device__ __forceinline__ void put(int iteration) const {
     // Units that do not exist may be NaN, which weights of zero would not cancel.
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
-    const bool zero = !exists || controls_.pack_resets();
+    const bool zero = !exists || (kControls == kZeroResets && controls_.pack_resets());
     typename Gradients::Packs packs;
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
@@ -178,7 +188,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   LanePlace<Shape> place_;
   Gradients gradients_;
   Steps saved_;
-  Controls<Shape, kControls> controls_;
+  Controls<Shape, (kControls > 0)> controls_;
   Elements<Shape> elements_;
   LanePack<Shape> pack_;
   Beside beside_;

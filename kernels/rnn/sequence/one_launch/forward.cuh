@@ -13,8 +13,9 @@
 
 namespace lltm_jit {
 
-// The work of one thread. kControls: there are control bytes.
-template <typename Cell, typename scalar_t, typename Shape, SequenceSaves kSaves, bool kControls>
+// The work of one thread.
+template <typename Cell, typename scalar_t, typename Shape, SequenceSaves kSaves,
+          SequenceControls kControls>
 class ForwardThread : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords,
@@ -65,7 +66,10 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
  private:
   __device__ __forceinline__ void run() {
     begin();
-    for (int step = 0; step < place_.steps; ++step) run_step(step);
+    for (int step = 0; step < place_.steps; ++step) {
+      if constexpr (kShape.grid) exchange_.turn(step, place_.steps);
+      run_step(step);
+    }
     if (place_.lane.finishes()) {
       if constexpr (!kCluster) outputs_.write();
       outputs_.write_state(cell_.state());
@@ -75,7 +79,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
 
   static __device__ __forceinline__ ExchangePlace exchange_at(const SequenceForwardArgs& args,
                                                               int set, uint32_t shared) {
-    return exchange_place<Shape, 1, kGates>(args, set, 1, shared, shared + kBarriers);
+    return exchange_place<Shape, 1, kGates>(args, set, shared, shared + kBarriers);
   }
 
   __device__ __forceinline__ void begin() {
@@ -175,6 +179,15 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
 
   __device__ __forceinline__ void begin_step(int step) {
     controls_.read_ahead(step);
+    if constexpr (kControls == kGivenResets) {
+      if (place_.lane.finishes()) {
+        cell_.read_ahead(place_, elements_, args_, step, controls_);
+        if (controls_.pack_resets_next()) {
+          const void* h = of_reset<scalar_t>(place_, args_.reset_h, step + 1);
+          next_h_ = words_of_h<scalar_t>(place_, pack_, h);
+        }
+      }
+    }
     if constexpr (kCluster) outputs_.save_cells(cell_.state());
   }
 
@@ -209,12 +222,13 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   __device__ __forceinline__ void send(int step) {
     // Units that do not exist may be NaN, which weights of zero would not cancel.
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
-    const bool zero = !exists || controls_.pack_resets_next();
+    const bool resets = controls_.pack_resets_next();
     Words<kWords> packs[1];
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const uint32_t word = outputs_.word(i, sent_);
-      packs[0].value[i] = zero ? 0 : word;
+      const uint32_t reset = kControls == kGivenResets ? next_h_.value[i] : 0;
+      packs[0].value[i] = !exists ? 0 : resets ? reset : word;
     }
     if constexpr (kControls) sent_ = packs[0];
     if constexpr (kShape.sends_tf32()) packs[0] = rounded_to_tf32(packs[0]);
@@ -232,13 +246,13 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   Weights weights_;
   GroupSum<Shape, kGates> group_sum_;
   Gates gates_;
-  Controls<Shape, kControls> controls_;
+  Controls<Shape, (kControls > 0)> controls_;
   Elements<Shape> elements_;
   LanePack<Shape> pack_;
-  ForwardCell<Cell, scalar_t, Shape> cell_;
+  ForwardCell<Cell, scalar_t, Shape, kControls> cell_;
   Outputs<Shape, scalar_t, kGates, kStates, kSaves> outputs_;
   typename Weights::Loaded loaded_;  // with phases
-  Words<kWords> sent_{};
+  Words<kWords> sent_{}, next_h_{};  // next_h_: of a row that is reset
   RowSums<Cell, Shape, SequenceShape::kForwardSums> row_sums_;
 };
 

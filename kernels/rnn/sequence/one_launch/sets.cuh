@@ -43,14 +43,12 @@ __device__ __forceinline__ void for_sets(const SequenceSizes& sizes, const Funct
 // blocks of another sequence would gather, several per SM, on the SMs that this one leaves free.
 template <typename Thread, typename Shape, typename Args>
 __device__ __forceinline__ void run_sequence(const Args& args) {
-#if __CUDA_ARCH__ >= 800
   if constexpr (kRunsHere<Shape>) {
     extern __shared__ __align__(128) char shared[];
     wait_without_starting_successor();
     const uint32_t address = keep(shared_address(shared));
     for_sets<Shape>(args, [&](int set) { Thread::run(args, address, set); });
   }
-#endif
 }
 
 }  // namespace lltm_jit

@@ -88,10 +88,14 @@ struct SequenceShape {
     const int words = arrays * phase_tiles() * bytes, most = arrays > 1 ? 32 : 16;
     return words < most ? most / words : 1;
   }
-  // Memory of a grid: each step's operand; and for a block, its streamed weights.
+  // Memory of a grid: places for the operands of steps, which take turns; and for a block, its streamed weights.
+  static constexpr int kPlaces = 128;  // a power of two, Note [Places in turn]
+  LLTM_JIT_HOST_DEVICE static constexpr int64_t places(int64_t steps) {
+    return steps < kPlaces ? steps + 1 : kPlaces;  // one of them for the step before the first one
+  }
   LLTM_JIT_HOST_DEVICE constexpr int64_t operands_bytes(int64_t steps, int64_t sets,
                                                         int arrays) const {
-    return sets * steps * operand_bytes(arrays);
+    return sets * places(steps) * operand_bytes(arrays);
   }
   LLTM_JIT_HOST_DEVICE constexpr int streamed_bytes(int gates) const {
     return warps() * streamed_tiles * tile_of_weights_bytes(gates);

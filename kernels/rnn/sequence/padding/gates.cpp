@@ -239,15 +239,16 @@ PaddedOutputs::PaddedOutputs(const SequenceBackwardInputs& in) {
   };
   std::vector<RowsToCopy> copies{
       {.from = apart(in.output, hidden_size), .to = apart(output, size), .others = 1}};
-  const Tensor old = in.in.h_0 ? in.in.h_0->unsqueeze(0) : in.output.narrow(0, 0, 1);
+  const GivenStates given = GivenStates::of_h(in.in);
+  const Tensor old = given.first ? given.first->unsqueeze(0) : in.output.narrow(0, 0, 1);
   for (int64_t end = 0; end < 2; ++end) {
     if (!(end == 0 ? starts_first : starts_last)) continue;
     const Tensor first = all.narrow(0, end == 0 ? 0 : all.size(0) - 1, 1);
     copies.push_back({.from = apart(old, hidden_size),
                       .to = apart(first, size),
-                      .zero = !in.in.h_0,
+                      .zero = !given.first,
                       .others = 1});
-    if (in.in.h_0) h_0 = first.squeeze(0);
+    if (given.first) h.first = first.squeeze(0);
   }
   if (in.grad_output) {
     grad_output = empty({steps, rows, directions * size}, in.output);
@@ -255,6 +256,7 @@ PaddedOutputs::PaddedOutputs(const SequenceBackwardInputs& in) {
         {.from = apart(*in.grad_output, hidden_size), .to = apart(*grad_output, size)});
   }
   copy_rows(copies);
+  if (given.resets) h.resets = resize(*given.resets, 2, size);
 }
 
 }  // namespace lltm_jit

@@ -64,12 +64,13 @@ void copy_rows(const std::vector<RowsToCopy>& all);
 Tensor readable(const Tensor& tensor);
 Tensor readable_weights(const Tensor& weight_hh, bool padded);
 
-// What the backward pass of padded gates reads. Rows are padded with ones, in grad_output with zeros; h_0 is a step
-// before the first one.
+// What the backward pass of padded gates reads. Rows are padded with ones, in grad_output and h.resets with zeros;
+// h.first is a step before the first one.
 struct PaddedOutputs {
   Tensor output;               // of each step
   std::vector<Tensor> before;  // and of the step before it, for each direction
-  OptionalTensor h_0, grad_output;
+  GivenStates h{{}, 2};
+  OptionalTensor grad_output;
 
   explicit PaddedOutputs(const SequenceBackwardInputs& in);
 };

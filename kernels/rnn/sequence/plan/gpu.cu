@@ -10,13 +10,11 @@ namespace {
 __global__ void probe_kernel() {}
 
 cudaError_t ask_gpu(int device, SequenceGpu* gpu) {
-  int major = 0, minor = 0, cooperative = 0;
+  int cooperative = 0;
   const struct {
     cudaDeviceAttr attribute;
     int* value;
   } questions[] = {
-      {cudaDevAttrComputeCapabilityMajor, &major},
-      {cudaDevAttrComputeCapabilityMinor, &minor},
       {cudaDevAttrMaxSharedMemoryPerBlockOptin, &gpu->shared_bytes},
       {cudaDevAttrMultiProcessorCount, &gpu->sms},
       {cudaDevAttrCooperativeLaunch, &cooperative},
@@ -25,11 +23,13 @@ cudaError_t ask_gpu(int device, SequenceGpu* gpu) {
     const cudaError_t error = cudaDeviceGetAttribute(each.value, each.attribute, device);
     if (error != cudaSuccess) return error;
   }
-  gpu->architecture = 10 * major + minor;
   gpu->grids = cooperative != 0;
-  const cudaError_t error = allow_all_shared_memory(probe_kernel);
+  cudaError_t error = code_architecture(probe_kernel, &gpu->architecture);
+  if (error == cudaSuccess) error = allow_all_shared_memory(probe_kernel);
   for (int i = 0; i < kClusterSizes; ++i) {
-    gpu->clusters[i] = clusters_at_once(probe_kernel, 2 << i, /*threads=*/32, gpu->shared_bytes);
+    const bool exist = gpu->architecture >= 90;
+    gpu->clusters[i] =
+        exist ? clusters_at_once(probe_kernel, 2 << i, /*threads=*/32, gpu->shared_bytes) : 0;
   }
   return error;
 }

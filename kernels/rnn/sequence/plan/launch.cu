@@ -20,7 +20,7 @@ cudaError_t launch_sets(const void* kernel, const SequencePlan& plan, int arrays
   const Wanted wanted{threads, plan.shared_bytes, cluster, shape.grid};
   if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
   if (error != cudaSuccess) return error;
-  if (ready.architecture < (shape.blocks > 1 ? 90 : 80)) return cudaErrorNotSupported;
+  if (shape.blocks > 1 && ready.architecture < 90) return cudaErrorNotSupported;
   const int64_t all = shape.sets(args.batch_size, args.recurrences());
   int64_t sets = all;
   if (shape.grid) {  // Note [The whole grid]
@@ -101,6 +101,7 @@ int units_of(const ForwardStepArgs& args) {
   if (args.is_first()) {
     arrays.add_each(of.type, of.old_h), arrays.add_each(of.state_type, of.old_cells);
   }
+  arrays.add(of.reset_h, of.type), arrays.add(of.reset_cells, of.state_type);
   return arrays.aligned ? kStepUnits : 1;
 }
 
@@ -110,7 +111,11 @@ int units_of(const BackwardStepArgs& args) {
   for (const auto& each : {of.grad_output, of.gates, of.output, of.saved_gates}) {
     arrays.add(each, of.type);
   }
-  arrays.add(of.saved_cells, of.state_type);
+  for (const auto& each : {of.saved_cells, of.grad_saved_cells, of.reset_cells}) {
+    arrays.add(each, of.state_type);
+  }
+  arrays.add(of.reset_h, of.type);
+  arrays.add(of.grad_reset_h, of.state_type), arrays.add(of.grad_reset_cells, of.state_type);
   arrays.add(of.grad_gates, of.type), arrays.add(of.grad_hidden, of.type);
   arrays.add_each(args.gates_apart ? of.state_type : of.type, args.products);
   arrays.add_each(of.type, of.parameters, of.old_h, of.grad_old_h);

@@ -46,12 +46,15 @@ void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const Seq
 }  // namespace
 
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
+  // Tensor cores before 8.0 multiply halves alone, which parts of exact floats are.
+  const bool newer = gpu.architecture >= 80, tf32 = sizes.tf32 && newer;
+  const bool multiplies = newer || (gpu.architecture >= 75 && sizes.type != ElementType::BFloat16);
   // Step by step, the recurrences run one after the other.
   SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   const bool whole = sizes.padded || sizes.hidden_size % kWholeAccess == 0;
-  if (sizes.type == ElementType::Double || gpu.architecture < 80 || (sizes.steps == 1 && !whole) ||
+  if (sizes.type == ElementType::Double || !multiplies || (sizes.steps == 1 && !whole) ||
       sizes.hidden_size > kMostHidden || sizes.batch_size * sizes.recurrences() > kMostRows ||
       sizes.steps >= int64_t(1) << 31 || gpu.kind == PlanKind::BySteps) {
     return best;
@@ -84,8 +87,8 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
     for (const int rows : {2, 4, 8, 16}) {
       for (int splits = 1; splits <= 8; ++splits) {
-        consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false,
-                  sizes.tf32});
+        consider(
+            {blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false, tf32});
       }
       if (rows >= 4 && rows >= sizes.batch_size) break;
     }
@@ -104,7 +107,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
       if (!may_be_grid || rows < fewest_rows || rows > most_rows) continue;
       if (backward && phases == 2 && rows == 24 && most_of_chip) continue;
       for (int splits = 1; splits <= kMostWarps; ++splits) {
-        consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true, sizes.tf32});
+        consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true, tf32});
       }
       if (phases * rows >= sizes.batch_size) break;
     }

@@ -17,7 +17,7 @@ constexpr int kClusterSizes = 4;  // 2, 4, 8 and 16 blocks
 enum class PlanKind : int8_t { Any, BySteps, OneLaunch, ManyRows };
 
 struct SequenceGpu {
-  int architecture;  // 90 for 9.0
+  int architecture;  // that the loaded code was made for: 90 for 9.0
   int shared_bytes;  // of shared memory, that a block may ask for
   int sms;
   bool grids;  // whether a sequence may take the whole chip, Note [The whole grid]

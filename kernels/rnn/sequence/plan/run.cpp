@@ -13,6 +13,7 @@
 #include "rnn/sequence/by_steps/product.h"
 #include "rnn/sequence/plan/launch.h"
 #include "rnn/sequence/plan/plan.h"
+#include "rnn/sequence/plan/refused.h"
 #include "rnn/sequence/plan/run.h"
 
 // In one unit: both read the same headers, which take most of the time.
@@ -35,6 +36,7 @@ at::ScalarType dtype(ElementType type) {
 // See limit_sequence_blocks().
 std::atomic<int64_t> most_planned{INT64_MAX}, most_launched{INT64_MAX};
 std::atomic<PlanKind> planned_kind{PlanKind::Any};
+RefusedKernels refused;
 
 SequenceGpu current_gpu() {
   SequenceGpu gpu;
@@ -50,6 +52,14 @@ SequenceGpu current_gpu() {
 bool all_states(const SequenceForwardArgs&) { return false; }
 bool all_states(const SequenceBackwardArgs& args) { return args.grad_saved_cells.data != nullptr; }
 
+// The GPU as it is for a call: kernels of Note [Many rows] take neither given states to reset to, nor these gradients.
+template <typename Args>
+SequenceGpu gpu_of(const Args& args) {
+  SequenceGpu gpu = current_gpu();
+  if (controls_of(args) == kGivenResets || all_states(args)) gpu.many_rows = false;
+  return gpu;
+}
+
 SequencePlan plan_of(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
                      const CudaCell& cell) {
   return cell.normalises ? plan_for_rows(sizes, pass, gpu) : sequence_plan(sizes, pass, gpu);
@@ -58,7 +68,7 @@ SequencePlan plan_of(const SequenceSizes& sizes, SequencePass pass, const Sequen
 // The kernel that a pass needs by its plan, and, if gradients are wanted, the one that the backward pass will need.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
-  SequenceUse use{SequencePass::Backward, kSavesNothing, /*controls=*/args.control != nullptr};
+  SequenceUse use{SequencePass::Backward, kSavesNothing, controls_of(args)};
   const SequenceUse backward = use;
   use.all_states = all_states(args);
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) {
@@ -67,7 +77,7 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
   }
   auto request = sequence_request(args, use, plan, cell);
   if (use.saves == kSavesAll) {
-    const auto after = plan_of(args, backward.pass, current_gpu(), cell);
+    const auto after = plan_of(args, backward.pass, gpu_of(args), cell);
     request.beside = {sequence_request(args, backward, after, cell)};
   }
   return request;
@@ -113,9 +123,13 @@ struct Tensors {
 
   Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
             ElementType type) const {
+    return at(data, shape, strides, dtype(type));
+  }
+  Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
+            at::ScalarType type) const {
     return at::for_blob(const_cast<void*>(data), shape)
         .strides(strides)
-        .options(like.options().dtype(dtype(type)))
+        .options(like.options().dtype(type))
         .target_device(like.device())  // or torch would ask the driver where a null pointer is
         .make_tensor();
   }
@@ -148,6 +162,10 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
   }
   const Tensor h = tensors.empty(rows, sizes.gate_size(), args.type);
   Tensor factor = args.old_h ? tensors.rows(args.old_h, hidden, args.type) : h;
+  if (args.reset_h.data) {
+    const Tensor control = tensors.at(args.control, {rows, 1}, {1, 1}, at::kByte);
+    factor = tensors.rows(args.reset_h.data, hidden, args.type).where(control.eq(kResets), factor);
+  }
   if (sizes.padded) {
     h.zero_();
     if (args.old_h) h.narrow(1, 0, hidden).copy_(factor);
@@ -195,14 +213,8 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
                         grad_state.mutable_data_ptr(),
                         grad_cells.mutable_data_ptr(),
                         gates_apart};
-  const auto& given = args.grad_saved_cells;
-  const auto* given_data = static_cast<const char*>(given.data);
   for (; step.step >= 0; --step.step) {
     kernel.launch(step, stream);
-    if (given_data) {
-      const int64_t place = step.step * given.step_stride * grad_state.element_size();
-      Tensor(grad_cells).add_(tensors.cells(given_data + place));
-    }
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
     if (gates_apart) {
@@ -222,16 +234,37 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 
 // The kernel of a shape, forward or backward by the arguments; null if there is no compiler for it.
 template <typename Args, typename... Numbers>
-const void* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
-                    const CudaCell& cell) {
-  static VariantTable<const void, std::string, std::string, ElementType, SequenceSaves, bool, bool,
-                      bool, bool, Numbers...>
+const void* variant_of(const Args& args, const SequencePlan& plan,
+                       const std::tuple<Numbers...>& shape, const CudaCell& cell) {
+  static VariantTable<const void, std::string, std::string, ElementType, SequenceSaves,
+                      SequenceControls, bool, bool, bool, Numbers...>
       table;
   SequenceSaves saves = kSavesNothing;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saves();
-  const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr,
-                       args.padded, args.several(), all_states(args));
+  const std::tuple use(cell.kernel, cell.type, args.type, saves, controls_of(args), args.padded,
+                       args.several(), all_states(args));
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
+}
+
+template <typename Args>
+const void* variant(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
+  return plan.one_launch ? variant_of(args, plan, members_of(plan.shape), cell)
+                         : variant_of(args, plan, members_of(plan.many_rows), cell);
+}
+
+// Whether the GPU has accepted the launch.
+template <typename Args>
+bool launch(const void* kernel, const SequencePlan& plan, const Args& args, cudaStream_t stream) {
+  const int blocks = plan.one_launch ? plan.shape.blocks : plan.many_rows.blocks;
+  const bool allowed = blocks <= most_launched.load(std::memory_order_relaxed);
+  const auto error =
+      allowed ? launch_sequence(kernel, plan, args, stream) : cudaErrorInvalidClusterSize;
+  if (!was_refused(error)) {
+    C10_CUDA_CHECK(error);
+    return true;
+  }
+  refused.add(c10::cuda::current_device(), kernel);
+  return false;
 }
 
 // Memory for the blocks of a plan; none if there is not enough.
@@ -248,27 +281,17 @@ std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like)
 template <typename Args>
 bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
-  SequenceGpu gpu = current_gpu();
-  if (all_states(args)) gpu.many_rows = false;  // whose kernels do not take these gradients
+  SequenceGpu gpu = gpu_of(args);
   while (true) {
     const SequencePlan plan = plan_of(args, pass, gpu, cell);
-    const bool many_rows = plan.many_rows.blocks > 0;
-    if (!plan.one_launch && !many_rows) return false;
-    const auto workspace = workspace_of(plan, like);
-    if (!workspace) return false;
-    args.workspace = workspace->mutable_data_ptr();
-    const auto launch = [&](const auto& shape) {
-      const void* kernel = variant(args, plan, members_of(shape), cell);
-      if (!kernel) return std::optional<cudaError_t>();
-      const bool allowed = shape.blocks <= most_launched.load(std::memory_order_relaxed);
-      return std::optional(allowed ? launch_sequence(kernel, plan, args, stream)
-                                   : cudaErrorInvalidClusterSize);
-    };
-    const auto error = many_rows ? launch(plan.many_rows) : launch(plan.shape);
-    if (!error) return false;
-    if (!was_refused(*error)) {
-      C10_CUDA_CHECK(*error);
-      return true;
+    if (!plan.one_launch && plan.many_rows.blocks == 0) return false;
+    const void* kernel = variant(args, plan, cell);
+    if (!kernel) return false;
+    if (!refused.has(c10::cuda::current_device(), kernel)) {
+      const auto workspace = workspace_of(plan, like);
+      if (!workspace) return false;
+      args.workspace = workspace->mutable_data_ptr();
+      if (launch(kernel, plan, args, stream)) return true;
     }
     gpu = after_refusal(gpu, plan);
   }
@@ -286,18 +309,14 @@ bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const Cud
 
 template <typename Args>
 RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, const Tensor& like) {
-  const SequencePlan plan = sequence_plan(args, pass, current_gpu());
-  const auto workspace = plan.one_launch ? workspace_of(plan, like) : std::nullopt;
-  const void* kernel = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
-  if (!kernel) return nullptr;
-  const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);
+  const SequencePlan plan = sequence_plan(args, pass, gpu_of(args));
+  const void* kernel = plan.one_launch ? variant(args, plan, cell) : nullptr;
+  if (!kernel || refused.has(c10::cuda::current_device(), kernel)) return nullptr;
+  const auto workspace = workspace_of(plan, like);
+  if (!workspace) return nullptr;
   return [=, memory = *workspace, stream = c10::cuda::getCurrentCUDAStream()](Args part) {
     part.workspace = memory.mutable_data_ptr();
-    const auto error =
-        allowed ? launch_sequence(kernel, plan, part, stream) : cudaErrorInvalidClusterSize;
-    if (was_refused(error)) return false;
-    C10_CUDA_CHECK(error);
-    return true;
+    return launch(kernel, plan, part, stream);
   };
 }
 
@@ -360,6 +379,7 @@ std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t pla
                                                                      int64_t launched) {
   most_planned = planned;
   most_launched = launched;
+  refused.clear();
   const auto [two, four, eight, sixteen] = current_gpu().clusters;
   return {two, four, eight, sixteen};
 }

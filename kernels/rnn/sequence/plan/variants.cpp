@@ -120,7 +120,8 @@ std::vector<VariantRequest> sequence_requests(SequenceSizes sizes, bool training
       plan = sequence_plan(together, pass, gpu);
     }
     const SequenceSaves saves = training ? kSavesAll : kSavesNothing;
-    requests.push_back(sequence_request(together, {pass, saves, controls}, plan, cell));
+    const SequenceControls given = controls ? kZeroResets : kNoControls;
+    requests.push_back(sequence_request(together, {pass, saves, given}, plan, cell));
   }
   return requests;
 }

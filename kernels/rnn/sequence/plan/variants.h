@@ -19,8 +19,8 @@ struct CudaCell {
 // What decides how a pass is compiled, besides its plan.
 struct SequenceUse {
   SequencePass pass;
-  SequenceSaves saves;      // forward
-  bool controls;            // there are control bytes
+  SequenceSaves saves;  // forward
+  SequenceControls controls;
   bool all_states = false;  // backward: cell states of all steps have gradients
 };
 

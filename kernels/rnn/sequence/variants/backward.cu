@@ -1,7 +1,7 @@
 // The backward pass of a sequence in one launch. Constants of its variant, beside those of shape.h:
 //   ELEMENT      Half, BFloat16 or float
-//   CONTROLS     1 if there are control bytes
-//   ALL_STATES   1 if cell states of all steps have gradients, and there are no control bytes
+//   CONTROLS     SequenceControls
+//   ALL_STATES   1 if cell states of all steps have gradients
 #include "rnn/sequence/one_launch/backward.cuh"
 #include "rnn/sequence/variants/shape.h"
 
@@ -9,5 +9,6 @@ using Shape = VariantShape<SequenceShape>;
 
 extern "C" __global__ void __launch_bounds__(Shape::kShape.backward_threads(), 1)
     sequence_backward(const __grid_constant__ SequenceBackwardArgs args) {
-  run_sequence<BackwardThread<CELL, ELEMENT, Shape, CONTROLS, ALL_STATES>, Shape>(args);
+  run_sequence<BackwardThread<CELL, ELEMENT, Shape, SequenceControls(CONTROLS), ALL_STATES>, Shape>(
+      args);
 }

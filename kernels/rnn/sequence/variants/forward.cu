@@ -1,7 +1,7 @@
 // The forward pass of a sequence in one launch. Constants of its variant, beside those of shape.h:
 //   ELEMENT      Half, BFloat16 or float
 //   SAVES        SequenceSaves
-//   CONTROLS     1 if there are control bytes
+//   CONTROLS     SequenceControls
 #include "rnn/sequence/one_launch/forward.cuh"
 #include "rnn/sequence/variants/shape.h"
 
@@ -9,5 +9,7 @@ using Shape = VariantShape<SequenceShape>;
 
 extern "C" __global__ void __launch_bounds__(Shape::kShape.threads(), 1)
     sequence_forward(const __grid_constant__ SequenceForwardArgs args) {
-  run_sequence<ForwardThread<CELL, ELEMENT, Shape, SequenceSaves(SAVES), CONTROLS>, Shape>(args);
+  run_sequence<
+      ForwardThread<CELL, ELEMENT, Shape, SequenceSaves(SAVES), SequenceControls(CONTROLS)>, Shape>(
+      args);
 }

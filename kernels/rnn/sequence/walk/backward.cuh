@@ -128,11 +128,13 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     T grad_gates[kGates][kUnits];
     const bool holds = kControls && loaded.control == kHolds;
     const bool resets = kControls && loaded.control == SequenceControl::kResets;
+    T reset[kStates][kUnits];
+    if (resets) this->read_reset(args_, args_.steps - 1 - index, reset);
 #pragma unroll
     for (int e = 0; e < kUnits; ++e) {
       auto in = this->step_of(loaded.gates, e);
       const T before = loaded.first ? first_h_[e] : T(loaded.old_h[e]);
-      in.old[0] = resets ? T(0) : before;
+      in.old[0] = resets ? reset[0][e] : before;
       T grad_now[kStates];
       grad_now[0] = states[0][e] + grad_output_of(loaded, e);
 #pragma unroll
@@ -152,6 +154,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
       for (int k = 0; k < kStates; ++k) {
         T left = grads.old[k];
         if (k > 0 && args_.grad_saved_cells.data) left = left + given(index, k, e);
+        if (resets) add_to_reset(index, k, e, left);
         states[k][e] = holds ? states[k][e] : resets ? T(0) : left;
       }
     }
@@ -160,6 +163,16 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   }
   __device__ __forceinline__ T grad_output_of(const Loaded& loaded, int e) const {
     return has_grad_ ? T(loaded.grad_output[e]) : T(0);
+  }
+  // Adds to the gradient of a state that the row was reset to, which no other step has.
+  __device__ __forceinline__ void add_to_reset(int64_t index, int state, int e,
+                                               const T& grad) const {
+    const auto& array = state == 0 ? args_.grad_reset_h : args_.grad_reset_cells;
+    if (!array.data) return;
+    const int64_t step = args_.steps - 1 - index;
+    const int64_t place = state == 0 ? this->in_array(array, step)
+                                     : step * array.step_stride + this->in_state(state - 1);
+    static_cast<state_t*>(array.data)[place + e] = state_t(grad);
   }
   // Of the cell states of all steps.
   __device__ __forceinline__ T given(int64_t index, int state, int e) const {

@@ -52,7 +52,15 @@ void walk_forward(const SequenceForwardArgs& args, void (*step)(const CellForwar
         std::fill_n(output, units, scalar_t(0));
         continue;
       }
-      if (control == kResets) std::fill_n(states.get(), args.states * units, acc_t(0));
+      if (control == kResets) {
+        const auto* h = row_of<scalar_t>(args.reset_h, t, row);
+        const auto* cells = row_of<acc_t>(args.reset_cells, t, row);
+        std::fill_n(states.get(), args.states * units, acc_t(0));
+        if (h != nullptr) std::copy_n(h + unit, units, states.get());
+        for (int s = 1; s < args.states && cells != nullptr; ++s) {
+          std::copy_n(cells + (s - 1) * of_state + unit, units, states.get() + s * units);
+        }
+      }
       cell.gates = row_of<scalar_t>(args.gates, t, row) + unit;
       cell.output = output;
       if (args.saved_cells.data != nullptr) {
@@ -108,7 +116,8 @@ void walk_backward(const SequenceBackwardArgs& args, void (*step)(const CellBack
       const bool first = t == 0 || control_of(args, t - 1, row) == kHolds;
       const scalar_t* before = first ? old_h == nullptr ? nullptr : old_h + place
                                      : row_of<scalar_t>(args.output, t - 1, row) + unit;
-      cell.old_h = control == kResets ? nullptr : before;
+      const auto* reset_h = row_of<scalar_t>(args.reset_h, t, row);
+      cell.old_h = control != kResets ? before : reset_h == nullptr ? nullptr : reset_h + unit;
       if (args.grad_output.data != nullptr) {
         cell.grad_output = row_of<scalar_t>(args.grad_output, t, row) + unit;
       }
@@ -122,7 +131,15 @@ void walk_backward(const SequenceBackwardArgs& args, void (*step)(const CellBack
           for (int64_t i = 0; i < units; ++i) grads.get()[s * units + i] += given[i];
         }
       }
-      if (control == kResets) std::fill_n(grads.get(), states * units, acc_t(0));
+      if (control != kResets) continue;
+      auto* of_h = row_of<acc_t>(args.grad_reset_h, t, row);
+      auto* of_cells = row_of<acc_t>(args.grad_reset_cells, t, row);
+      for (int s = 0; s < states; ++s) {
+        acc_t* to = s == 0 ? of_h : of_cells == nullptr ? nullptr : of_cells + (s - 1) * of_state;
+        acc_t* from = grads.get() + s * units;
+        for (int64_t i = 0; to != nullptr && i < units; ++i) to[unit + i] += from[i];
+        std::fill_n(from, units, acc_t(0));
+      }
     }
     if (args.grad_old_h != nullptr) {
       std::copy_n(grads.get(), units, static_cast<scalar_t*>(args.grad_old_h) + place);

@@ -47,7 +47,8 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   }
 
   // Appends the step to the unit's map.
-  __device__ __forceinline__ void append(int64_t, const Loaded& loaded, int e, Map& map) const {
+  __device__ __forceinline__ void append(int64_t index, const Loaded& loaded, int e,
+                                         Map& map) const {
     if (kControls && loaded.control == kHolds) return;
     const CellMap<Cell, T> found(this->step_of(loaded.gates, e));
     Map step;
@@ -57,6 +58,17 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
       step.sums[s] = found.sums[s];
 #pragma unroll
       for (int of = 0; of < kStates; ++of) step.factors[s][of] = found.factors[s][of];
+    }
+    if (kControls && step.cuts) {
+      T reset[kStates][kUnits];
+      this->read_reset(args_, index, reset);
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) {
+#pragma unroll
+        for (int of = 0; of < kStates; ++of) {
+          step.sums[s] = step.sums[s] + found.factors[s][of] * reset[of][e];
+        }
+      }
     }
     map.append(step);
   }
@@ -69,7 +81,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     auto* cells = this->cells_at(args_.saved_cells, index);
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      if (kWhole || i < valid) run_step_of(loaded[i], output, cells, states);
+      if (kWhole || i < valid) run_step_of(index + i, loaded[i], output, cells, states);
       output += args_.output.step_stride, cells += args_.saved_cells.step_stride;
     }
   }
@@ -89,18 +101,19 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
  private:
   const SequenceForwardArgs& args_;
 
-  __device__ __forceinline__ void run_step_of(const Loaded& loaded, scalar_t* output_at,
-                                              state_t* cells, T (&states)[kStates][kUnits]) {
+  __device__ __forceinline__ void run_step_of(int64_t step, const Loaded& loaded,
+                                              scalar_t* output_at, state_t* cells,
+                                              T (&states)[kStates][kUnits]) {
     T output[kUnits], saved[kStates][kUnits];
     const bool holds = kControls && loaded.control == kHolds;
-    const bool resets = kControls && loaded.control == SequenceControl::kResets;
+    if (kControls && loaded.control == SequenceControl::kResets) {
+      this->read_reset(args_, step, states);
+    }
 #pragma unroll
     for (int e = 0; e < kUnits; ++e) {
       auto in = this->step_of(loaded.gates, e);
 #pragma unroll
-      for (int k = 0; k < kStates; ++k) {
-        saved[k][e] = in.old[k] = resets ? T(0) : states[k][e];
-      }
+      for (int k = 0; k < kStates; ++k) saved[k][e] = in.old[k] = states[k][e];
       T now[kStates];
       run_step(in, now);
       output[e] = holds ? T(0) : now[0];

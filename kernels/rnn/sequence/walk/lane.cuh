@@ -170,6 +170,20 @@ struct WalkLane {
     const uint8_t found = control[step * control_stride];
     return found & kHolds ? uint8_t(kHolds) : found;
   }
+  // What the row is reset to before a step.
+  template <typename Args>
+  __device__ __forceinline__ void read_reset(const Args& args, int64_t step,
+                                             T (&states)[kStates][kUnits]) const {
+#pragma unroll
+    for (int k = 0; k < kStates; ++k) {
+#pragma unroll
+      for (int e = 0; e < kUnits; ++e) states[k][e] = T(0);
+      if (k == 0 && args.reset_h.data) read(at(args.reset_h, step), states[k]);
+      if (k > 0 && args.reset_cells.data) {
+        read(cells_at(args.reset_cells, step) + (k - 1) * rows * hidden, states[k]);
+      }
+    }
+  }
   // A step of unit e, but for its old states.
   __device__ __forceinline__ Step step_of(const Units (&gates)[kGates], int e) const {
     Step step;

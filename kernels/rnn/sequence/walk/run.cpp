@@ -46,15 +46,15 @@ class WalkArrays {
 
 bool is_aligned(const SequenceForwardArgs& args) {
   WalkArrays arrays(args);
-  arrays.add_steps(args.gates, args.output);
+  arrays.add_steps(args.gates, args.output, args.reset_h);
   arrays.add_each(args.type, args.parameters, args.old_h, args.new_h);
-  arrays.add_each(args.state_type, args.old_cells, args.saved_cells.data);
+  arrays.add_each(args.state_type, args.old_cells, args.saved_cells.data, args.reset_cells.data);
   arrays.add(args.new_cells, args.narrow_cells ? args.type : args.state_type);
   return arrays.aligned();
 }
 bool is_aligned(const SequenceBackwardArgs& args) {
   WalkArrays arrays(args);
-  arrays.add_steps(args.grad_output, args.output, args.saved_gates, args.grad_gates);
+  arrays.add_steps(args.grad_output, args.output, args.saved_gates, args.grad_gates, args.reset_h);
   arrays.add_each(args.type, args.parameters, args.old_h, args.grad_new_h, args.grad_old_h);
   arrays.add_each(args.state_type, args.saved_cells.data, args.grad_new_cells, args.grad_old_cells);
   return arrays.aligned();

@@ -9,7 +9,9 @@
 #pragma once
 
 #include "core/launch/launch.cuh"
+#include "core/math/extremes.cuh"
 #include "core/math/float_of.cuh"
+#include "core/types/half2.cuh"
 #include "stylegan/bias_act/kernels.h"
 
 namespace lltm_jit {
@@ -84,23 +86,24 @@ struct Math<FullFloat> : FloatMath<FullFunctions> {
   }
 };
 
-__device__ __forceinline__ float minimum(float a, float b) {  // NaN if one is
-  float result;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}
 // Two 16-bit numbers at a time.
-__device__ __forceinline__ uint32_t limited_pair(Half, uint32_t pair, uint32_t least,
-                                                 uint32_t most) {
-  asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
-  asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
+template <typename scalar_t>
+__device__ __forceinline__ uint32_t limited_pair(uint32_t pair, uint32_t least, uint32_t most) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<scalar_t, Half>) {
+    asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
+    asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
+  } else {
+    asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
+    asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
+  }
   return pair;
-}
-__device__ __forceinline__ uint32_t limited_pair(BFloat16, uint32_t pair, uint32_t least,
-                                                 uint32_t most) {
-  asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
-  asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
-  return pair;
+#else
+  const auto limited = [&](float x) {
+    return larger_or_nan(smaller_or_nan(x, first_of<scalar_t>(most)), first_of<scalar_t>(least));
+  };
+  return pack2<scalar_t>(limited(first_of<scalar_t>(pair)), limited(second_of<scalar_t>(pair)));
+#endif
 }
 
 // Note [Clamped in pairs]
@@ -108,7 +111,7 @@ __device__ __forceinline__ uint32_t limited_pair(BFloat16, uint32_t pair, uint32
 // types are, two at a time, by limit_pack().
 __device__ __forceinline__ ShortFloat limited(ShortFloat y, ShortFloat) { return y; }
 __device__ __forceinline__ FullFloat limited(FullFloat y, FullFloat clamp) {
-  return FullFloat(-minimum(-minimum(y.value, clamp.value), clamp.value));
+  return FullFloat(larger_or_nan(smaller_or_nan(y.value, clamp.value), -clamp.value));
 }
 template <typename scalar_t, int kCount, typename T>
 __device__ __forceinline__ void limit_pack(Pack<scalar_t, kCount>& pack, T clamp) {
@@ -117,7 +120,7 @@ __device__ __forceinline__ void limit_pack(Pack<scalar_t, kCount>& pack, T clamp
     auto* pairs = reinterpret_cast<uint32_t*>(pack.values);
 #pragma unroll
     for (int k = 0; k < kCount / 2; ++k) {
-      pairs[k] = limited_pair(scalar_t{}, pairs[k], most | 0x80008000u, most);
+      pairs[k] = limited_pair<scalar_t>(pairs[k], most | 0x80008000u, most);
     }
   }
 }

@@ -37,10 +37,18 @@ __device__ __forceinline__ void load_bias(
   }
 }
 
+// At least so many blocks of an SM. One before 8.0 has no more than 1024 threads.
+template <PackBias kind>
+constexpr int kForwardBlocks =
+#if __CUDA_ARCH__ >= 800
+    kind == PackBias::kOne    ? 6
+    : kind == PackBias::kSame ? 5
+                              :
+#endif
+                              4;
+
 template <typename scalar_t, PackBias kind>
-__global__ void __launch_bounds__(kThreads, kind == PackBias::kOne    ? 6
-                                            : kind == PackBias::kSame ? 5
-                                                                      : 4)
+__global__ void __launch_bounds__(kThreads, kForwardBlocks<kind>)
     forward_kernel(BiasActArgs args, ChannelPlaces channels, bool vectorize) {
   using Packs = PassPacks<Pass::Forward, scalar_t>;
   using opmath = opmath_t<scalar_t>;

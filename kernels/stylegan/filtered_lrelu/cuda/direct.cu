@@ -318,17 +318,10 @@ cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream
 
 cudaError_t flr_describe_gpu(FlrGpu* gpu) {
   const auto ask = [](int device, FlrGpu* value) {
-    int major = 0, minor = 0;
-    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (error == cudaSuccess) {
-      error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    }
-    if (error == cudaSuccess) {
-      error = cudaDeviceGetAttribute(&value->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                     device);
-    }
-    value->architecture = 10 * major + minor;
-    return error;
+    const cudaError_t error = cudaDeviceGetAttribute(
+        &value->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess) return error;
+    return code_architecture(filtered_lrelu_kernel<float>, &value->architecture);
   };
   return ask_once(ask, gpu);
 }

@@ -125,11 +125,6 @@ struct Activation<float, kSigns> {
     const uint32_t second = permute_bytes<0xfbfb>(bits(1), bits(3));
     return permute_bytes<0x5410>(first, second);
   }
-  static __device__ __forceinline__ float smaller_or_nan(float a, float b) {
-    float smaller;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
-    return smaller;
-  }
 };
 
 }  // namespace lltm_jit

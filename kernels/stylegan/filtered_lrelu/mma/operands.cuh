@@ -8,6 +8,7 @@
 // exponent]).
 #pragma once
 
+#include "core/math/extremes.cuh"
 #include "core/products/warp_matrix.cuh"
 #include "core/types/half2.cuh"
 
@@ -135,13 +136,6 @@ __device__ __forceinline__ SplitPair choose_bytes(const SplitPair& a, const Spli
 __device__ __forceinline__ uint32_t transpose_pair(uint32_t pair) { return transpose(pair); }
 __device__ __forceinline__ SplitPair transpose_pair(const SplitPair& pair) {
   return {transpose(pair.high), transpose(pair.low)};
-}
-
-// A NaN stays one.
-__device__ __forceinline__ float larger_or_nan(float a, float b) {
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-  return larger;
 }
 
 // 2^n, for n from -126 to 127.

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm_jit import native
 from lltm_jit._library import autocasts, refuse, refuse_non_tensor
+from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_with_cells
 from lltm_jit.ops.rnn.recurrent_layer.inputs import (
     check_input,
     check_packed,
     name_of,
+    names_of_resets,
     refuse_misfits,
     reset_mask,
+    states_to_reset_to,
     whole_states,
 )
 from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps
 from lltm_jit.ops.rnn.recurrent_layer.parts import (
     Parts,
+    Results,
     Run,
     checkpointed,
+    dropped,
     recomputes,
     run_in_turn,
     run_packed,
@@ -43,11 +48,13 @@ from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 from lltm_jit.ops.rnn.sequence import (
     ALIGNED,
+    input_gates,
     pad_gates,
     pads_gates,
     run_layer,
     runs_as_called,
     uses_tf32,
+    with_resets,
 )
 
 
@@ -56,21 +63,7 @@ class RecurrentLayer(Warmed):
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
     directions (2 if bidirectional), G the number of gates of the cell, and P its number of
-    parameters per hidden unit. For 16-bit types the state stays in float between steps. (Its first
-    part, the output, is rounded between the pieces of ``checkpoint``, between the pieces of a
-    packed sequence with very different lengths, and between the parts in which a GPU runs small
-    layers side by side.)
-
-    On a CPU 16-bit types give slightly other results without gradients: with them the gates of all
-    steps are kept, and rounded for that.
-
-    On a GPU large products of floats are rounded to TF32, as in torch's recurrent layers, unless
-    ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
-    and its backward pass keeps it. Higher derivatives use torch's own products, which follow
-    ``torch.backends.cuda.matmul.fp32_precision``.
-
-    On a GPU any H takes about as long as the next multiple of 16. A call of several steps also
-    copies the weights if H is not a multiple of 4, or, for 16-bit types and H >= 96, of 8.
+    parameters per hidden unit.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
@@ -85,8 +78,8 @@ class RecurrentLayer(Warmed):
         num_layers: how many layers to stack.
         bias: whether there are biases.
         batch_first: whether ``input`` and ``output`` are (B, L, features), not (L, B, features).
-        dropout: the probability of dropout on the output of each layer except the last. With the
-            same seed, the mask for a packed sequence is another one than torch's layers draw.
+        dropout: the probability of dropout on the output of each layer except the last. On a CPU
+            the mask is the one that torch's layers draw with the same seed.
         bidirectional: whether a second set of cells runs from the last step to the first.
         proj_size: the number of features that the output is projected to, less than H; 0 for no
             projection. Only for an :class:`~lltm_jit.LSTM` without heads.
@@ -102,6 +95,28 @@ class RecurrentLayer(Warmed):
     Raises:
         TypeError: if a size or count is not an int, or ``dropout`` not a number.
         ValueError: if a number is out of range, or ``proj_size`` is for another layer.
+
+    Note:
+        **16-bit types.** The state stays in float between steps. Only the output is rounded, where
+        a sequence runs in pieces: with ``checkpoint``, in a packed sequence with very different
+        lengths, and in small layers that a GPU runs side by side. On a CPU the results without
+        gradients differ a little from those with gradients, because the backward pass keeps the
+        gates of all steps, rounded to 16 bits, and the forward pass then uses these.
+
+        **Floats on a GPU.** Products have the precision of those in torch's recurrent layers, which
+        is set by ``torch.backends.cudnn.rnn.fp32_precision``. With ``"tf32"``, the default, the
+        factors of large products are rounded to the 11 bits of TF32. With ``"ieee"``, or
+        ``torch.backends.cudnn.allow_tf32 = False``, they keep 22 bits, which is nearly all of a
+        float. Either way a factor may also have an error of 2^-39 of the largest weight of the
+        layer, or of the largest number in its row of the state. This counts where 22 bits are
+        wanted and such numbers differ by a factor of more than 2^17. An example is an RNN with relu
+        whose units have very different sizes: use double there. A backward pass has the precision
+        of its forward pass. Higher derivatives use torch's own products, which follow
+        ``torch.backends.cuda.matmul.fp32_precision``.
+
+        **Sizes on a GPU.** Any H takes about as long as the next multiple of 16. A call of several
+        steps also copies the weights if H is not a multiple of 4, or, for 16-bit types and
+        H >= 96, of 8.
     """
 
     def forward(
@@ -111,7 +126,9 @@ class RecurrentLayer(Warmed):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
-    ) -> tuple[Tensor | PackedSequence, State]:
+        reset_to: State | None = None,
+        return_states: bool = False,
+    ) -> tuple[Any, ...]:
         """Run over a sequence.
 
         Args:
@@ -123,16 +140,23 @@ class RecurrentLayer(Warmed):
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
                 After the end of a sequence its input may be anything, and its output is zero. Its
                 last state is the one after its own last step. The values of a tensor on a GPU are
-                not checked: one above the number of steps counts as all steps. Give a compiled
-                program a tensor: it is compiled again for each other list.
+                not checked: one above the number of steps counts as all steps. A compiled
+                program takes each number of a list as one more input; a tensor is quicker there.
             reset: a mask with the shape of ``input`` without its features, or with one. The state
                 is set to zero before each marked step, for example where an episode begins. A mark
                 at step t stands between the steps t - 1 and t: there the reverse direction is
                 reset, too.
+            reset_to: the state that a reset sets, in place of zeros: in the form of ``hx``, or with
+                the dimension of the steps in front of that, (L, num_layers * D, B, H) or
+                (L, num_layers * D, H), where a mark at step t takes the state at t. B may be 1, for
+                a state of all rows. Differentiable, as ``hx`` is.
+            return_states: whether to return the states of all steps, too. Not of packed sequences.
 
         Returns:
             ``(output, state)``: the hidden states of all steps, with the shape of ``input`` but DH
-            features, and the last states.
+            features, and the last states. With ``return_states``, ``(output, state, states)``: the
+            states after each step, in the form of ``state`` with the dimension of the steps in
+            front, whatever ``batch_first``. Behind the end of a sequence they are zero.
 
         Raises:
             ValueError: if ``input`` has the wrong number of dimensions, or the wrong dtype.
@@ -140,19 +164,25 @@ class RecurrentLayer(Warmed):
             TypeError: if an argument is not a tensor, or ``hx`` is not a tuple.
         """
         if isinstance(input, Proxy):
-            return traced(self, input, hx=hx, lengths=lengths, reset=reset)
-        if lengths is None and reset is None and type(input) is Tensor and runs_as_called(input):
+            named = {"lengths": lengths, "reset": reset, "reset_to": reset_to}
+            return traced(self, input, hx=hx, return_states=return_states or None, **named)
+        ordinary = lengths is None and reset is None and reset_to is None and not return_states
+        if ordinary and type(input) is Tensor and runs_as_called(input):
             plain = plainly(self, input, hx)
             if plain is not None:
                 return plain
         name = name_of(self)
+        if reset_to is not None and reset is None:
+            raise ValueError(f"{name}(): expected reset, where rows are to be reset to reset_to")
+        recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
         if isinstance(input, PackedSequence):
-            if lengths is not None or reset is not None:
-                wanted = "a packed input takes neither lengths nor reset; a padded one takes both"
-                raise ValueError(f"{name}(): {wanted}")
+            if not ordinary:
+                wanted = "a packed input takes neither lengths nor reset, and returns no states"
+                raise ValueError(f"{name}(): {wanted} of all steps; a padded one does")
             check_packed(name, input, self.input_size)
             states = self._states(name, int(input.batch_sizes[0]), hx, batched=True)
             packed, last = run_packed(self._layers, input, states)
+            packed = packed._replace(data=self._returned(packed.data, recorded))
             return packed, last[0] if len(last) == 1 else tuple(last)
         refuse_non_tensor(name, "input", input)
         if input.dim() not in (2, 3):
@@ -165,55 +195,77 @@ class RecurrentLayer(Warmed):
         check_input(name, x, self.input_size)
         states = self._states(name, x.size(1), hx, batched)
         mask = reset_mask(name, x, reset, batched, self.batch_first)
-        steps = Steps.of(name, x, lengths, mask)
-        (output,), last = self._layers([(steps.inside(x), steps)], states)
+        to = None
+        if reset_to is not None:
+            sizes = self._sizes_of_states(x.size(1))
+            to = states_to_reset_to(name, reset_to, sizes, x.size(0), batched)
+        steps = Steps.of(name, x, lengths, mask, to)
+        parts = [(steps.inside(x), steps)]
+        (output,), last, every = self._layers(parts, states, return_states)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
         if not batched:
             output, last = output.squeeze(1), [tensor.squeeze(1) for tensor in last]
-        return output, last[0] if len(last) == 1 else tuple(last)
+            every = [tensor.squeeze(2) for tensor in every]
+        output = self._returned(output, recorded)
+        results = (last, every) if return_states else (last,)
+        return output, *(each[0] if len(each) == 1 else tuple(each) for each in results)
 
     def _states(
         self, name: str, batch_size: int, hx: State | None, batched: bool
     ) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
-        if hx is None:
-            return None
+        return (
+            None
+            if hx is None
+            else whole_states(name, hx, self._sizes_of_states(batch_size), batched)
+        )
+
+    def _sizes_of_states(self, batch_size: int) -> list[tuple[int, int, int]]:
         features = [self._output_size, *[self.hidden_size] * (self.cell.states - 1)]
-        sizes = [(self.num_layers * self._directions, batch_size, size) for size in features]
-        return whole_states(name, hx, sizes, batched)
+        return [(self.num_layers * self._directions, batch_size, size) for size in features]
 
     def _layers(
-        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
-    ) -> tuple[list[Tensor], list[Tensor]]:
+        self,
+        parts: list[tuple[Tensor, Steps]],
+        states: list[Tensor] | None,
+        return_states: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Run all layers over the parts of a sequence, each (L, B, I).
 
         Returns:
-            The outputs of the parts, and the last states, each (num_layers * D, B, H).
+            The outputs of the parts, and the last states, each (num_layers * D, B, H); and, if they
+            are wanted, those after each step, (L, num_layers * D, B, H).
         """
         (x, of_first), *more = parts
-        if not more and of_first.behind is None and of_first.reset is None:
+        plain = not more and of_first.behind is None and of_first.reset is None
+        if plain and not return_states:
             together = side_by_side(self, x, states)
             if together is not None:
-                return [together[0]], together[1]
+                return [together[0]], together[1], []
         ends: list[list[Tensor]] = []
+        every: list[list[Tensor]] = []
         xs, steps = [x for x, _ in parts], [steps for _, steps in parts]
         for layer in range(self.num_layers):
-            if layer and self.dropout:
-                xs = [F.dropout(x, self.dropout, self.training) for x in xs]
+            if layer and self.dropout and self.training:
+                xs = dropped(xs, self.dropout, of_first.packed)
             outputs, suffixes = [], self._suffixes(layer)
             for own in [suffixes] if self._together(xs) else [[s] for s in suffixes]:
                 reverse = own[0].endswith("_reverse")
                 controls = [s.controls() if len(own) > 1 else s.control(reverse) for s in steps]
-                pieces = list(zip(xs, controls, strict=True))
-                first = len(ends)
+                first, reverses = len(ends), [False, True] if len(own) > 1 else [reverse]
+                to = [s.states(first, reverses) for s in steps]
+                pieces = [(x, c, *t) for x, c, t in zip(xs, controls, to, strict=True)]
                 old = None if states is None else [t[first : first + len(own)] for t in states]
-                output, end = self._recurrences(pieces, own, old, reverse)
+                wanted = (return_states, of_first.reset is not None)
+                output, end, of_steps = self._recurrences(pieces, own, old, reverse, *wanted)
                 outputs.append(output)
                 ends += end
+                every += of_steps
             both = zip(*outputs, strict=True)
             xs = [torch.cat(each, 2) if len(each) > 1 else each[0] for each in both]
-        return xs, [stacked(tensors) for tensors in zip(*ends, strict=True)]
+        last = [stacked(tensors) for tensors in zip(*ends, strict=True)]
+        return xs, last, [torch.stack(tensors, 1) for tensors in zip(*every, strict=True)]
 
     def _together(self, parts: list[Tensor]) -> bool:
         """Whether both directions run in one call: over one part, from its two ends."""
@@ -231,12 +283,19 @@ class RecurrentLayer(Warmed):
         return bool(native.rnn.directions_together(x, units, self.num_heads, *how))
 
     def _recurrences(
-        self, parts: Parts, suffixes: list[str], states: list[Tensor] | None, reverse: bool
-    ) -> tuple[list[Tensor], list[list[Tensor]]]:
+        self,
+        parts: Parts,
+        suffixes: list[str],
+        states: list[Tensor] | None,
+        reverse: bool,
+        every: bool,
+        resets: bool,
+    ) -> tuple[list[Tensor], list[list[Tensor]], list[list[Tensor]]]:
         """Run the cells of one direction, or of both, over parts (L, B, ·) and their controls.
 
         Returns:
-            The outputs of the parts, and for each direction the last states, each (B, H).
+            The outputs of the parts; for each direction the last states, each (B, H); and, for
+            ``every`` step, the states after it, each (L, B, H).
         """
         count = len(suffixes)
         old = None
@@ -249,34 +308,55 @@ class RecurrentLayer(Warmed):
         try:
             # Read once, for what a backward pass computes again has the same weights and precision.
             weights = [getattr(self, name) for name in names]
-            run: Run = partial(self._run, [*names], reverse, uses_tf32(parts[0][0]))
+            how = (reverse, uses_tf32(parts[0][0]), every and self.cell.states > 1, resets)
+            run: Run = partial(self._run, [*names], *how)
             if self.checkpoint and recomputes():
                 run = checkpointed(run, self.checkpoint, sizes, reverse)
-            outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, weights, sizes, reverse)
+            outputs, h_n, c_n, cells = run_in_turn(run, parts, h_0, c_0, weights, sizes, reverse)
         except (RuntimeError, TypeError, AttributeError):
             # Its message may be about tensors that a caller of the layer never sees.
-            refuse_misfits(self, {"input": parts[0][0], "h_0": h_0, "c_0": c_0}, suffixes)
+            given = {"input": parts[0][0], "h_0": h_0, "c_0": c_0}
+            given |= zip(names_of_resets(self.cell.states), parts[0][2:], strict=False)
+            refuse_misfits(self, given, suffixes)
             raise
         if c_n.dtype != h_n.dtype and autocasts(c_n):  # as in torch's layers; the operator keeps it
             c_n = c_n.to(h_n.dtype)
         # Not by unbind(), which torch.export does not load where there is none.
-        last = [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
-        if count == 1:
-            return outputs, [last]
-        return outputs, [list(own) for own in zip(*(t.chunk(2, 1) for t in last), strict=True)]
+        others = range(self.cell.states - 1)
+        last = [h_n, *(c_n[i] for i in others)]
+        of_steps = []
+        if every:
+            of_steps = [outputs[0]]
+            if cells is not None:
+                of_steps += [cells[:, i].to(c_n.dtype) for i in others]
+
+        def apart(states: list[Tensor]) -> list[list[Tensor]]:
+            if count == 1 or not states:
+                return [states] if states else []
+            return [list(own) for own in zip(*(t.chunk(2, -1) for t in states), strict=True)]
+
+        return outputs, apart(last), apart(of_steps)
 
     def _run(
         self,
         names: list[str],
         reverse: bool,
         tf32: bool,
+        every: bool,
+        resets: bool,
         x: Tensor,
         h_0: Tensor | None,
         c_0: Tensor | None,
         control: Tensor | None,
+        reset_h: Tensor | None,
+        reset_cells: Tensor | None,
         *weights: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run over a part with the weights of these names."""
+    ) -> Results:
+        """Run over a part with the weights of these names.
+
+        ``every``: whether the cell states of all steps are wanted; ``resets``: of rows, by
+        ``control``.
+        """
         own: dict[str, list[Tensor]] = {}
         for name, weight in zip(names, weights, strict=True):
             own.setdefault(name.partition("_l")[0], []).append(weight)
@@ -315,6 +395,13 @@ class RecurrentLayer(Warmed):
             bias, bias_hh = (None, both) if x.is_cuda else (both, None)
             operands = (x, weight_ih, weight_hh, bias, bias_hh)
         if weights_hr:
-            return run_projected(operands, weights_hr, h_0, c_0, control, reverse, tf32)
-        args = (parameters, h_0, c_0, control)
-        return run_layer(cell.name, operands, args, reverse, tf32, directions > 1)
+            to = (reset_h, reset_cells)
+            return run_projected(operands, weights_hr, h_0, c_0, control, to, every, reverse, tf32)
+        states = (with_resets(h_0, reset_h), with_resets(c_0, reset_cells))
+        args = (parameters, *states, control)
+        how = (reverse, tf32, directions > 1)
+        if not every:
+            return *run_layer(cell.name, operands, args, *how), None
+        x, weight_ih, weight_hh, bias_ih, bias_hh = operands
+        gates = input_gates(x, weight_ih, bias_ih, tf32)
+        return run_with_cells(cell.name, (gates, weight_hh, bias_hh, *args), resets, *how)

@@ -117,7 +117,8 @@ def refuse_misfits(
         wanted = getattr(like, what)
         for name, tensor in {**own, **given}.items():
             found = wanted if tensor is None else getattr(tensor, what)
-            kept = name == "c_0" and found == torch.float and like.dtype in DTYPES[:2]
+            cells = name == "c_0" or (name.startswith("reset_to[") and name != "reset_to[0]")
+            kept = cells and found == torch.float and like.dtype in DTYPES[:2]
             if found != wanted and not kept:
                 error = ValueError if (name, what) == ("input", "dtype") else RuntimeError
                 raise error(
@@ -135,11 +136,7 @@ def whole_states(
 ) -> list[Tensor]:
     """The states, each of its size (num_layers * D, B, ·)."""
     count = len(sizes)
-    given = (state,) if isinstance(state, Tensor) else state
-    if not isinstance(given, (tuple, list)) or len(given) != count:
-        wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
-        got = len(state) if isinstance(state, (tuple, list)) else type(state).__name__
-        refuse(layer, f"hx to be {wanted}", got, TypeError)
+    given = _as_tuple(layer, "hx", state, count)
     rank, shape = (3, "[layers, batch, hidden]") if batched else (2, "[layers, hidden]")
     states = []
     names = ("h_0", "c_0", *(f"state {i}" for i in range(2, count)))
@@ -153,6 +150,46 @@ def whole_states(
         if whole.shape != size:
             refuse(layer, f"{name} to have shape {shape} = {list(size)}", list(whole.shape))
         states.append(whole)
+    return states
+
+
+def _as_tuple(layer: str, name: str, state: State, count: int) -> Sequence[Tensor]:
+    given = (state,) if isinstance(state, Tensor) else state
+    if not isinstance(given, (tuple, list)) or len(given) != count:
+        wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
+        got = len(state) if isinstance(state, (tuple, list)) else type(state).__name__
+        refuse(layer, f"{name} to be {wanted}", got, TypeError)
+    return given
+
+
+def names_of_resets(count: int) -> list[str]:
+    """What a layer's user calls the tensors of ``reset_to``."""
+    return ["reset_to"] if count == 1 else [f"reset_to[{i}]" for i in range(count)]
+
+
+def states_to_reset_to(
+    layer: str, state: State, sizes: Sequence[tuple[int, int, int]], steps: int, batched: bool
+) -> list[Tensor]:
+    """What rows are reset to, each (K, num_layers * D, B, ·) for K = 1 or the steps."""
+    count = len(sizes)
+    given = _as_tuple(layer, "reset_to", state, count)
+    of_one = "[layers, batch, hidden]" if batched else "[layers, hidden]"
+    rank, states = 3 if batched else 2, []
+    for name, tensor, size in zip(names_of_resets(count), given, sizes, strict=True):
+        refuse_non_tensor(layer, name, tensor)
+        if tensor.dim() not in (rank, rank + 1):
+            wanted = f"{name} to have the dimensions {of_one}, or one of the steps before them"
+            refuse(layer, wanted, f"shape {list(tensor.shape)}")
+        refuse_sparse(layer, name, tensor)
+        whole = tensor if batched else tensor.unsqueeze(-2)
+        shape, right = of_one, [*size]
+        if tensor.dim() > rank:
+            shape, right = f"[steps, {of_one[1:]}", [steps, *size]
+        if whole.size(-2) == 1:  # the same for all rows
+            whole = whole.expand(*whole.shape[:-2], size[1], -1)
+        if [*whole.shape] != right:
+            refuse(layer, f"{name} to have shape {shape} = {right}", list(whole.shape))
+        states.append(whole if tensor.dim() > rank else whole.unsqueeze(0))
     return states
 
 

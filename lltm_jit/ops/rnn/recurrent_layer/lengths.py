@@ -18,10 +18,18 @@ class Steps:
 
     behind: Tensor | None = None  # (L, B), bool: after a sequence's end
     reset: Tensor | None = None  # (L, B), bool
+    packed: Tensor | None = None  # the batch sizes of packed sequences, for all of their parts
+    # What the states are reset to, (K, num_layers * D, B, H) with K = 1 or L; zeros if None.
+    to: list[Tensor] | None = None
 
     @classmethod
     def of(
-        cls, name: str, x: Tensor, lengths: Tensor | Sequence[int] | None, reset: Tensor | None
+        cls,
+        name: str,
+        x: Tensor,
+        lengths: Tensor | Sequence[int] | None,
+        reset: Tensor | None,
+        to: list[Tensor] | None,
     ) -> Steps:
         """The steps of sequences (L, B, ·); errors name the layer.
 
@@ -33,8 +41,11 @@ class Steps:
                 0 to the number of steps.
         """
         if lengths is None:
-            return cls(None, reset)
-        ends = torch.as_tensor(lengths, device=x.device)
+            return cls(None, reset, to=to)
+        if isinstance(lengths, Tensor):
+            ends = lengths.to(x.device)
+        else:  # as_tensor() would make constants of them in a compiled program
+            ends = torch.tensor(lengths, device=x.device)
         if ends.shape != x.shape[1:2]:
             refuse(name, f"lengths to have shape [batch] = {list(x.shape[1:2])}", list(ends.shape))
         whole = ends.dtype != torch.bool and not ends.dtype.is_floating_point
@@ -45,7 +56,7 @@ class Steps:
         elif wrong := [number for number in numbers if not 0 <= number <= x.size(0)]:
             refuse(name, f"lengths from 0 to {x.size(0)}, the number of steps", wrong[0])
         behind = steps_behind(x, ends)
-        return cls(behind, None if reset is None else reset & ~behind)
+        return cls(behind, None if reset is None else reset & ~behind, to=to)
 
     def inside(self, x: Tensor) -> Tensor:
         """An input with zeros after the sequences' ends, where it may have any numbers.
@@ -60,7 +71,7 @@ class Steps:
             return None
         reset = self.reset
         if reset is not None and reverse:
-            reset = torch.cat([reset[1:], torch.zeros_like(reset[:1])])
+            reset = _at_step_before(reset)
         control = 0 if reset is None else reset.to(torch.uint8) * RESETS
         return control if self.behind is None else control + self.behind.to(torch.uint8) * HOLDS
 
@@ -70,6 +81,28 @@ class Steps:
         if forward is None or backward is None:
             return None if forward is None else forward.expand(2, -1, -1)
         return torch.stack([forward, backward])
+
+    def states(self, first: int, reverses: Sequence[bool]) -> tuple[Tensor | None, Tensor | None]:
+        """What directions from the first on, beside each other, are reset to.
+
+        Returns:
+            h, (K, B, ·), and the other states, (K, S-1, B, ·).
+        """
+        if self.to is None:
+            return None, None
+        found = []
+        for state in self.to:
+            own = [state[:, first + i] for i in range(len(reverses))]
+            if state.size(0) > 1:
+                pairs = zip(own, reverses, strict=True)
+                own = [_at_step_before(each) if back else each for each, back in pairs]
+            found.append(torch.cat(own, 2) if len(own) > 1 else own[0])
+        return found[0], torch.stack(found[1:], 1) if len(found) > 1 else None
+
+
+def _at_step_before(marks: Tensor) -> Tensor:
+    """What stands before a step, where the reverse direction finds it: before its next one."""
+    return torch.cat([marks[1:], torch.zeros_like(marks[:1])])
 
 
 def steps_behind(x: Tensor, lengths: Tensor) -> Tensor:

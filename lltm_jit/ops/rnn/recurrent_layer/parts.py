@@ -7,6 +7,7 @@ from functools import partial
 from typing import TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
@@ -23,13 +24,16 @@ _LITTLE = 1 << 12  # elements
 # The number of parts grows with the logarithm of the batch size; it is one if the lengths differ
 # little.
 
-# Each some steps (L, B, ·), and their control.
-Parts: TypeAlias = "list[tuple[Tensor, Tensor | None]]"
+# Each some steps (L, B, ·), their control, and the h and the other states that it resets rows to.
+Parts: TypeAlias = "list[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]"
 
-# Runs a part x from h_0 and c_0, under its control, with the layer's weights: run(x, h_0, c_0,
-# control, *weights) gives output, h_n and c_n. Every tensor is an argument, because a backward pass
-# may run it again when the layer has other weights.
-Run: TypeAlias = Callable[..., "tuple[Tensor, Tensor, Tensor]"]
+# Output, h_n and c_n; and the other states after each step, (L, S-1, B, H), if they are wanted.
+Results: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor | None]"
+
+# Runs a part x from h_0 and c_0, with the layer's weights: run(x, h_0, c_0, control, reset_h,
+# reset_cells, *weights). Every tensor is an argument, because a backward pass may run it again when
+# the layer has other weights.
+Run: TypeAlias = Callable[..., Results]
 
 
 def run_in_turn(
@@ -40,18 +44,18 @@ def run_in_turn(
     weights: Sequence[Tensor],
     sizes: tuple[int, int, int],
     reverse: bool,
-) -> tuple[list[Tensor], Tensor, Tensor]:
+) -> tuple[list[Tensor], Tensor, Tensor, Tensor | None]:
     """Run over parts of a sequence in turn, from the last on if ``reverse``.
 
     A part has the first rows of the batch; the first part has all of them. A row's last states are
     those of the last part that has it. ``h`` is h_0 (B, ·), and ``c`` is c_0 (S-1, B, H), or None
     for zeros; ``sizes`` are those of h without rows, and of c: S-1 and H. Returns the outputs of
-    the parts, h_n and c_n.
+    the parts, h_n, c_n, and the other states after each step.
     """
     if len(parts) == 1:
-        x, control = parts[0]
-        output, h_n, c_n = run(x, h, c, control, *weights)
-        return [output], h_n, c_n
+        x, *controls = parts[0]
+        output, h_n, c_n, cells = run(x, h, c, *controls, *weights)
+        return [output], h_n, c_n, cells
     whole, dtype, (features, others, units) = parts[0][0], None if c is None else c.dtype, sizes
     if h is None:
         h = whole.new_zeros(whole.size(1), features)
@@ -61,16 +65,23 @@ def run_in_turn(
         c = whole.new_zeros(others, whole.size(1), units, dtype=wide)
     elif c.dtype == whole.dtype or autocasts(whole):
         c = c.to(wide)
-    outputs = []
-    for x, control in reversed(parts) if reverse else parts:
+    outputs: list[Tensor] = []
+    all_cells: list[Tensor] = []
+    for x, *controls in reversed(parts) if reverse else parts:
         rows = x.size(1)
-        output, h_n, c_n = run(x, h[:rows], c[:, :rows] if others else None, control, *weights)
+        old = (h[:rows], c[:, :rows] if others else None)
+        output, h_n, c_n, cells = run(x, *old, *controls, *weights)
         outputs.append(output)
+        if cells is not None:
+            all_cells.append(cells)
         if rows < h.size(0):
             h_n = torch.cat([h_n, h[rows:].to(h_n.dtype)])
             c_n = torch.cat([c_n, c[:, rows:]], 1) if others else c
         h, c = h_n, c_n if others else c
-    return outputs[::-1] if reverse else outputs, h, c.to(dtype or h.dtype)
+    if reverse:
+        outputs, all_cells = outputs[::-1], all_cells[::-1]
+    whole_cells = torch.cat(all_cells) if all_cells else None
+    return outputs, h, c.to(dtype or h.dtype), whole_cells
 
 
 def recomputes() -> bool:
@@ -88,30 +99,43 @@ def checkpointed(run: Run, most: int, sizes: tuple[int, int, int], reverse: bool
         x: Tensor,
         h_0: Tensor | None,
         c_0: Tensor | None,
-        control: Tensor | None,
-        *weights: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        pieces = x.split(most)
-        controls = [None] * len(pieces) if control is None else control.split(most)
-        parts = list(zip(pieces, controls, strict=True))
-        outputs, h_n, c_n = run_in_turn(again, parts, h_0, c_0, weights, sizes, reverse)
-        return torch.cat(outputs), h_n, c_n
+        *others: Tensor | None,
+    ) -> Results:
+        pieces, controls, weights = x.split(most), others[:3], others[3:]
+        of_pieces = [split(tensor, x.size(0), len(pieces)) for tensor in controls]
+        parts = list(zip(pieces, *of_pieces, strict=True))
+        outputs, *last = run_in_turn(again, parts, h_0, c_0, weights, sizes, reverse)
+        return torch.cat(outputs), *last
+
+    def split(tensor: Tensor | None, steps: int, pieces: int) -> Sequence[Tensor | None]:
+        if tensor is None or tensor.size(0) != steps:  # one for all steps
+            return [tensor] * pieces
+        return tensor.split(most)
 
     return in_pieces
 
 
 def run_packed(
-    layers: Callable[..., tuple[list[Tensor], list[Tensor]]],
+    layers: Callable[..., tuple[list[Tensor], list[Tensor], list[Tensor]]],
     packed: PackedSequence,
     states: list[Tensor] | None,
 ) -> tuple[PackedSequence, list[Tensor]]:
     """Run layers over packed sequences, whose order is that of their lengths, and back."""
     if states is not None and packed.sorted_indices is not None:
         states = [tensor.index_select(1, packed.sorted_indices) for tensor in states]
-    outputs, last = layers(unpacked(packed), states)
+    outputs, last, _ = layers(unpacked(packed), states)
     if packed.unsorted_indices is not None:
         last = [tensor.index_select(1, packed.unsorted_indices) for tensor in last]
     return packed_again(outputs, packed), last
+
+
+def dropped(parts: list[Tensor], p: float, batch_sizes: Tensor | None) -> list[Tensor]:
+    """The parts (L, B, ·) after dropout. That of packed sequences has a mask as for their data."""
+    if batch_sizes is None:
+        return [F.dropout(x, p) for x in parts]
+    mask = F.dropout(parts[0].new_ones(int(batch_sizes.sum()), parts[0].size(2)), p)
+    masks = unpacked(PackedSequence(mask, batch_sizes))
+    return [x * own for x, (own, _) in zip(parts, masks, strict=True)]
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
@@ -143,10 +167,11 @@ def unpacked(packed: PackedSequence) -> list[tuple[Tensor, Steps]]:
     parts = []
     for own, data in zip(sizes, packed.data.split([int(own.sum()) for own in sizes]), strict=True):
         if own[0] == own[-1]:
-            parts.append((data.unflatten(0, (len(own), int(own[0]))), Steps()))
+            x, behind = data.unflatten(0, (len(own), int(own[0]))), None
         else:
             x, lengths = pad_packed_sequence(PackedSequence(data, own))
-            parts.append((x, Steps(steps_behind(x, lengths.to(x.device)))))
+            behind = steps_behind(x, lengths.to(x.device))
+        parts.append((x, Steps(behind, packed=packed.batch_sizes)))
     return parts
 
 

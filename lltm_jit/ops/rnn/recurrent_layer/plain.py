@@ -39,7 +39,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
     together = side_by_side(layer, x, None if hx is None else given)
     if together is not None:
         output, all_last = together
-        output = output.transpose(0, 1) if layer.batch_first else output
+        output = layer._returned(output.transpose(0, 1) if layer.batch_first else output)
         return output, all_last[0] if states == 1 else tuple(all_last)
     names, counts = layer._flat_weights_names, (layer.num_layers, layer._directions)
     pads = x.is_cuda and layer.num_heads == 1 and needs_padding(size, x.dtype)
@@ -56,5 +56,5 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         suffixes = [suffix for k in range(layer.num_layers) for suffix in layer._suffixes(k)]
         refuse_misfits(layer, {"input": x, "h_0": h_0, "c_0": c_0}, suffixes)
         raise
-    output = output.transpose(0, 1) if layer.batch_first else output
+    output = layer._returned(output.transpose(0, 1) if layer.batch_first else output)
     return (output, last) if states == 1 else (output, (last, cells))

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_with_cells
+from lltm_jit.ops.rnn.recurrent_layer.parts import Results
 from lltm_jit.ops.rnn.sequence import (
     HOLDS,
     RESETS,
@@ -17,13 +19,15 @@ from lltm_jit.ops.rnn.sequence import (
     input_gates,
     run_layer,
     run_sequence,
+    with_resets,
 )
 
 # Note [Projections]
 # A step multiplies twice: h = W_hr u of its hidden units u, then W_hh h. So u has the recurrence of
 # an LSTM without projection whose recurrent weights are W_hh W_hr. That runs in one call, and the
 # projections of all steps follow in one product. h_0 is the projection of no u: it gives its
-# product to the gates of each row's first step, before which u is zero.
+# product to the gates of each row's first step, before which u is zero; and so does an h that rows
+# are reset to, after each reset.
 #
 # That takes P * 4HH multiplications per call and 4HH per row and step, instead of 5HP. On a GPU
 # this is little compared with the launches that it saves. On a CPU it is much if H is large or
@@ -36,20 +40,25 @@ def run_projected(
     h_0: Tensor | None,
     c_0: Tensor | None,
     control: Tensor | None,
+    resets: tuple[Tensor | None, Tensor | None],
+    every: bool,
     reverse: bool,
     tf32: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Results:
     """:func:`run_layer` of an LSTM with the projection W_hr (P, H) of each direction.
 
-    ``weight_hh`` is (4H, P), or (2, 4H, P) for both directions.
+    ``weight_hh`` is (4H, P), or (2, 4H, P) for both directions. ``resets`` are the h (K, B, DP) and
+    the c (K, 1, B, DH) that rows are reset to.
 
     Returns:
-        The output (L, B, DP), h_n (B, DP) and c_n (1, B, DH).
+        The output (L, B, DP), h_n (B, DP) and c_n (1, B, DH); and ``every`` c, (L, 1, B, DH).
     """
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
-    if _better_by_steps(operands, weights_hr[0], h_0, c_0):
+    reset_h, reset_c = resets
+    if _better_by_steps(operands, weights_hr[0], h_0, c_0, *resets):
         gates = input_gates(x, weight_ih, bias_ih)
-        return _by_steps(gates, weight_hh, weights_hr[0], h_0, c_0, control, reverse)
+        states = (h_0, c_0, control, *resets)
+        return _by_steps(gates, weight_hh, weights_hr[0], *states, every, reverse)
     count, both = len(weights_hr), len(weights_hr) > 1
     projections, units = weights_hr[0].shape
     first, last = _ends(x, control, [False, True] if both else [reverse])
@@ -61,24 +70,36 @@ def run_projected(
         if control is not None:
             at_first = control.view(-1, *x.shape[:2])[sides, first, rows].unsqueeze(2)
     weight = _product(weight_hh, torch.stack(weights_hr) if both else weights_hr[0])
-    args = (None, None, c_0, control)
-    if h_0 is None:
+    args = (None, None, with_resets(c_0, reset_c), control)
+    cells = None
+    if h_0 is None and reset_h is None and not every:
         whole = (x, weight_ih, weight, bias_ih, bias_hh)
         hidden, _, c_n = run_layer("lstm", whole, args, reverse, tf32, both)
     else:
-        old = h_0 if at_first is None else h_0.masked_fill(at_first & RESETS != 0, 0)
-        parts = zip(old, weight_hh.view(-1, *weight_hh.shape[-2:]), strict=True)
-        products = torch.cat([input_gates(h.unsqueeze(0), w, None, tf32) for h, w in parts])
+        weights = weight_hh.view(-1, *weight_hh.shape[-2:])
         gates = input_gates(x, weight_ih, bias_ih, tf32).unflatten(2, (count, 4 * units))
-        gates = gates.index_put((first, rows, sides), products, accumulate=True).flatten(2)
-        hidden, _, c_n = run_sequence("lstm", (gates, weight, bias_hh, *args), reverse, tf32, both)
+        if h_0 is not None:
+            old = h_0 if at_first is None else h_0.masked_fill(at_first & RESETS != 0, 0)
+            parts = zip(old, weights, strict=True)
+            products = torch.cat([input_gates(h.unsqueeze(0), w, None, tf32) for h, w in parts])
+            gates = gates.index_put((first, rows, sides), products, accumulate=True)
+        if reset_h is not None and control is not None:
+            parts = zip(reset_h.chunk(count, 2), weights, strict=True)
+            more = torch.stack([input_gates(h, w, None, tf32) for h, w in parts], 2)
+            marks = control.view(-1, *x.shape[:2]).movedim(0, 2).unsqueeze(3) == RESETS
+            gates = gates + more.masked_fill(~marks, 0)
+        given = (gates.flatten(2), weight, bias_hh, *args)
+        if every:
+            hidden, _, c_n, cells = run_with_cells("lstm", given, True, reverse, tf32, both)
+        else:
+            hidden, _, c_n = run_sequence("lstm", given, reverse, tf32, both)
     outputs_of = zip(hidden.chunk(count, 2), weights_hr, strict=True)
     outputs = [input_gates(u, w, None, tf32) for u, w in outputs_of]
     output = torch.cat(outputs, 2) if both else outputs[0]
     h_n = output.unflatten(2, (count, projections))[last, rows, sides]
     if h_0 is not None and at_first is not None:  # of rows without a step
         h_n = torch.where(at_first & HOLDS != 0, h_0.to(h_n.dtype), h_n)
-    return output, h_n.transpose(0, 1).flatten(1), c_n
+    return output, h_n.transpose(0, 1).flatten(1), c_n, cells
 
 
 def _product(weight_hh: Tensor, weight_hr: Tensor) -> Tensor:
@@ -100,14 +121,12 @@ def _ends(x: Tensor, control: Tensor | None, backwards: list[bool]) -> tuple[Ten
     return first, torch.stack([begin if backward else end for backward in backwards])
 
 
-def _better_by_steps(
-    operands: Operands, weight_hr: Tensor, h_0: Tensor | None, c_0: Tensor | None
-) -> bool:
+def _better_by_steps(operands: Operands, weight_hr: Tensor, *states: Tensor | None) -> bool:
     """Whether that is faster on a CPU; the operators refuse wrong calls."""
     x, weight_ih, weight_hh, *_ = operands
     if not x.is_cpu or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
-    others = (weight_ih, weight_hh, weight_hr, h_0, c_0)
+    others = (weight_ih, weight_hh, weight_hr, *states)
     if any(t is not None and (not t.is_cpu or t.dtype != x.dtype) for t in others):
         return False
     (steps, batch_size), (projections, units) = x.shape[:2], weight_hr.shape
@@ -126,27 +145,37 @@ def _by_steps(
     h_0: Tensor | None,
     c_0: Tensor | None,
     control: Tensor | None,
+    reset_h: Tensor | None,
+    reset_c: Tensor | None,
+    every: bool,
     reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Results:
     """In operations of torch, which keep the state of 16-bit types in float."""
     wide = torch.promote_types(gates.dtype, torch.float)
     weight_hh, weight_hr = weight_hh.to(wide), weight_hr.to(wide)
     zero = torch.zeros((), dtype=wide, device=gates.device)
     h = zero.expand(gates.size(1), weight_hr.size(0)) if h_0 is None else h_0.to(wide)
     c = zero.expand(gates.size(1), weight_hr.size(1)) if c_0 is None else c_0[0].to(wide)
-    steps = list(gates.unbind(0))
+    given = (reset_h, None if reset_c is None else reset_c.squeeze(1))
+    to = [zero.view(1, 1, 1) if resets is None else resets.to(wide) for resets in given]
+    steps, cells = list(gates.unbind(0)), [c] * len(gates)
     order = range(len(steps))
     for t in reversed(order) if reverse else order:
         old, before = h, c
         if control is not None:
-            kept, skips = ((control[t] & what != 0).unsqueeze(1) for what in (RESETS, HOLDS))
-            h, c = (state.masked_fill(kept, 0) for state in (h, c))
+            marks, skips = ((control[t] & what != 0).unsqueeze(1) for what in (RESETS, HOLDS))
+            h, c = (
+                torch.where(marks, other[t if len(other) > 1 else 0], state)
+                for other, state in zip(to, (h, c), strict=True)
+            )
         i, f, g, o = torch.addmm(steps[t].to(wide), h, weight_hh.t()).chunk(4, 1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = output = F.linear(o.sigmoid() * c.tanh(), weight_hr)
+        cells[t] = c
         if control is not None:
-            output = h.masked_fill(skips, 0)
+            output, cells[t] = h.masked_fill(skips, 0), c.masked_fill(skips, 0)
             h, c = torch.where(skips, old, h), torch.where(skips, before, c)
         steps[t] = output
     output, h_n = torch.stack(steps).to(gates.dtype), h.to(gates.dtype)
-    return output, h_n, c.to(gates.dtype).unsqueeze(0)
+    all_cells = torch.stack(cells).unsqueeze(1) if every else None
+    return output, h_n, c.to(gates.dtype).unsqueeze(0), all_cells

@@ -26,6 +26,7 @@ class TorchLayer(nn.RNNBase):
 
     cell: ClassVar[Cell]
     projects: ClassVar[bool] = False  # whether it takes a proj_size
+    output_may_change: ClassVar[bool] = False  # in place, as that of torch's layer on a CPU
     # Here for layers that were torch's, whose objects have no such attributes.
     checkpoint: int = 0
     num_heads: int = 1
@@ -138,6 +139,12 @@ class TorchLayer(nn.RNNBase):
     @_flat_weights.setter
     def _flat_weights(self, weights: list[Tensor]) -> None:
         self._flat_weights[:] = weights
+
+    def _returned(self, output: Tensor, recorded: bool = False) -> Tensor:
+        """The output as a call returns it: a copy, and no view, where it may change in place."""
+        if recorded or not (self.output_may_change and output.is_cpu):
+            return output
+        return output.clone() if output.requires_grad else output.detach()
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""

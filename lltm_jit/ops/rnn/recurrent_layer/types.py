@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar, overload
+from typing import Literal, Protocol, TypeAlias, TypeVar, overload
 
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
@@ -53,7 +53,20 @@ class Call(Protocol[StateT]):
         *,
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
+        reset_to: StateT | None = None,
+        return_states: Literal[False] = False,
     ) -> tuple[Tensor, StateT]: ...
+    @overload
+    def __call__(
+        self,
+        input: Tensor,
+        hx: StateT | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+        reset_to: StateT | None = None,
+        return_states: Literal[True],
+    ) -> tuple[Tensor, StateT, StateT]: ...
     @overload
     def __call__(
         self, input: PackedSequence, hx: StateT | None = None

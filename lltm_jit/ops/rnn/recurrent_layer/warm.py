@@ -28,6 +28,7 @@ GPUS = {
     "A100": (80, 163 * _KILOBYTES, 108, True, 0, 0, 0, 0),
     "L4": (89, 99 * _KILOBYTES, 58, True, 0, 0, 0, 0),
     "L40S": (89, 99 * _KILOBYTES, 142, True, 0, 0, 0, 0),
+    "T4": (75, 64 * _KILOBYTES, 40, True, 0, 0, 0, 0),
     "RTX 3090": (86, 99 * _KILOBYTES, 82, True, 0, 0, 0, 0),
     "RTX 4090": (89, 99 * _KILOBYTES, 128, True, 0, 0, 0, 0),
 }
@@ -149,7 +150,8 @@ class Warmed(TorchLayer):
             batch_size: B. A batch of another size may need other kernels.
             dtype: that of the calls, such as bfloat16 under autocast; by default the layer's.
             training: whether there are backward passes.
-            lengths: whether calls are given ``lengths`` or ``reset``.
+            lengths: whether calls are given ``lengths`` or ``reset``. (With ``reset_to``, or
+                ``return_states``, the first call compiles more.)
 
         Raises:
             TypeError, ValueError: if no call may have this ``batch_size`` or ``dtype``.

@@ -252,3 +252,10 @@ def test_what_is_wrong_is_told_at_the_users_line(plain_header, way, monkeypatch)
 def test_there_is_no_header(tmp_path):
     with pytest.raises(lltm_jit.BuildError, match=r"there is no header .*nothing\.h"):
         lltm_jit.recurrent_cell(tmp_path / "nothing.h", "Cell")
+
+
+def test_a_text_is_no_path():
+    with pytest.raises(
+        lltm_jit.BuildError, match="expected the path of a header, but got its text"
+    ):
+        lltm_jit.recurrent_cell(plain(), "PlainCell")

@@ -163,6 +163,45 @@ def test_other_dtypes(cells, name, size, dtype, device):
         torch.testing.assert_close(ours.double(), theirs, rtol=error, atol=error * most)
 
 
+@pytest.mark.parametrize(
+    ("device", "steps"), [("cpu", 7), pytest.param("cuda", 1100, marks=needs_gpu)]
+)
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_resets_to_given_states(cells, name, reverse, one, device, steps):
+    """One for all steps, or one for each, behind the state before the first step."""
+    given, weight = inputs_of(cells, name, steps, 3, 34, device=device)
+    count = 1 + (1 if one else steps)
+    for state in ("h_0", "c_0"):
+        if given[state] is not None:
+            wide = torch.randn(count, *given[state].shape, dtype=torch.double, device=device)
+            given[state] = wide.requires_grad_()
+    results = recurrent_sequence(
+        cells[name].cell.name, weight_hh=weight, bias_hh=None, reverse=reverse, **given
+    )
+    h, c, control = given["h_0"], given["c_0"], given["control"]
+    wide_c = h.new_empty(count, 0, *h.shape[1:]) if c is None else c
+    states, outputs = [h[0], *wide_c[0]], []
+    for t in reversed(range(steps)) if reverse else range(steps):
+        place = 1 if one else 1 + t
+        resets, holds = (control[t] == 1).unsqueeze(1), (control[t] & 2 != 0).unsqueeze(1)
+        before = [
+            torch.where(resets, to, state)
+            for to, state in zip([h[place], *wide_c[place]], states, strict=True)
+        ]
+        new = step(name, given["gates"][t], given["parameters"], before)
+        states = [torch.where(holds, old, now) for old, now in zip(states, new, strict=True)]
+        outputs.append(torch.where(holds, 0.0, new[0]))
+    output = torch.stack(outputs[::-1] if reverse else outputs)
+    expected = [output, states[0], *([torch.stack(states[1:])] if c is not None else [])]
+    found = [result for result in results if result.numel()]
+    for ours, theirs in zip(
+        with_gradients(found, given), with_gradients(expected, given), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reset_ends_what_was_not_a_number(cells, name, device):

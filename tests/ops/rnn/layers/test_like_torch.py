@@ -218,7 +218,9 @@ PATHS = {
     "a plain call": {},
     "lengths": {"lengths": [4, 2]},
     "reset": {"reset": torch.zeros(4, 2, dtype=torch.bool)},
+    "states": {"return_states": True},
     "packed": {},
+    "packed, all as long": {},
     "checkpoint": {"checkpoint": 2},
     "no gradients": {},
 }
@@ -250,10 +252,13 @@ def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | N
             named[name] = given if name == "lengths" else given.to(device)
             if name == "reset" and first:
                 named[name] = named[name].t()
+    named["return_states"] = path == "states"
     given = x.transpose(0, 1) if first else x
-    packed = nn.utils.rnn.pack_padded_sequence(given, [4, 2], batch_first=first)
+    ends = {"packed": [4, 2], "packed, all as long": [4, 4]}.get(path)
+    packed = nn.utils.rnn.pack_padded_sequence(given, ends, batch_first=first) if ends else None
     with torch.set_grad_enabled(path != "no gradients"):
-        found = tensors(ours(packed if path == "packed" else given, hx, **named))
+        output, last, *_ = ours(given if packed is None else packed, hx, **named)
+        found = tensors((output, last))
         return found, tensors(theirs(given, hx if state is torch.float else None))
 
 
@@ -264,14 +269,34 @@ def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | N
 def test_what_a_layer_returns_may_be_detached_in_place(kind, size, path, device):
     """As truncated backpropagation does; a view cannot. Where torch's is one, so may ours be.
 
-    With batch_first our output is a view, too, so that autograd notices changes in place.
+    On a GPU our output is a view with batch_first and packed, so that autograd notices changes.
     """
     if size == "projections" and kind != "LSTM":
         return
     found, usual = on_path(kind, size, path, device)
     for i, (ours, theirs) in enumerate(zip(found, usual, strict=True)):
-        if not theirs._is_view() and (i or size != "batch_first"):
+        if not theirs._is_view() and (i or (kind != "LSTM" and device == "cpu")):
             ours.detach_()
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 4], [4, 2]])
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bidirectional": True}], ids=str)
+@pytest.mark.parametrize("units", [8, 200])
+@pytest.mark.parametrize("kind", [kind for kind in THEIRS if kind != "LSTM"])
+def test_outputs_may_be_changed_in_place(kind, units, options, lengths):
+    """On a CPU, before a backward pass that needs them; torch's LSTM is like ours on a GPU."""
+    theirs = THEIRS[kind](5, units, 2, **options)
+    ours, first = lltm_jit.convert(copy.deepcopy(theirs)), theirs.batch_first
+    x = torch.randn(2, 4, 5) if first else torch.randn(4, 2, 5)
+    given, found = x, []
+    if lengths is not None:
+        given = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=first)
+    for layer in (ours, theirs):
+        output, _ = tensors(layer(given))
+        output.mul_(0.5)
+        output[0] = 0
+        found.append([output, *torch.autograd.grad(output.square().sum(), layer.parameters())])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -10,7 +10,7 @@ from op_testing import DEVICES, bits
 from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, tensors
 from test_recurrent_layers import assert_same, states_of
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 from torch.utils.data import DataLoader, Dataset
 
 import lltm_jit
@@ -42,6 +42,35 @@ def test_dropout_has_the_statistics_of_torchs(kind, packed, device):
     assert ((mean - right).abs() < 8 * error).all()
     assert ((deviation / usual - 1).abs() < 8 / math.sqrt(2 * rows)).all()
     assert torch.equal(tensors(ours.eval()(x))[0], tensors(ours(x))[0])
+
+
+# How sequences are given, by their lengths: packed ones run in one part or in several.
+GIVEN = {"padded": None, "packed, in one part": [9, 8, 6, 6], "packed": [40, 3, 3, 1]}
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("kind", THEIRS)
+def test_dropout_draws_torchs_mask(kind, given, batch_first, bidirectional):
+    """With the same seed, on a CPU; cuDNN has a generator of its own."""
+    sizes = {"dropout": 0.3, "bidirectional": bidirectional, "batch_first": batch_first}
+    sizes |= {"proj_size": 4} if kind == "LSTM" and batch_first else {}
+    theirs, ours = THEIRS[kind](3, 8, 3, **sizes), LAYERS[kind](3, 8, 3, **sizes)
+    ours.load_state_dict(theirs.state_dict())
+    lengths = GIVEN[given]
+    x = (
+        torch.randn(4, 6, 3)
+        if lengths is None
+        else pack_sequence([torch.randn(n, 3) for n in lengths])
+    )
+    found = []
+    for layer in (ours, theirs):
+        torch.manual_seed(0)
+        output, *states = tensors(layer(x))
+        loss = output.square().sum() + sum(state.sum() for state in states)
+        found.append([output, *states, *torch.autograd.grad(loss, [*layer.parameters()])])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -91,6 +91,84 @@ def test_exact_floats_of_any_size(name, hidden, scale):
     assert max(errors) < (2e-6 if scale <= 1 else 1e-5)
 
 
+# How many halves a factor has.
+PARTS = {"tf32": 1, "ieee": 2}
+
+
+def product_bound(rows: Tensor, weights: Tensor, parts: int) -> Tensor:
+    """The errors that the layers' docstring allows for rows @ weights.t(), in double."""
+    rows, weights = rows.abs(), weights.abs()
+    smallest = (
+        rows.amax(1, keepdim=True) * weights.sum(1) + rows.sum(1, keepdim=True) * weights.max()
+    )
+    return 3 * 2.0 ** (-11 * parts) * (rows @ weights.t()) + 2.0**-39 * smallest
+
+
+def product_in_halves(rows: Tensor, weights: Tensor, parts: int) -> Tensor:
+    """rows @ weights.t() as numbers/halves.cuh has it, but for the rounding of sums."""
+
+    def halves(numbers: Tensor, largest: Tensor) -> list[Tensor]:
+        scale, found = 2.0 ** (14 - largest.log2().floor()), []
+        rest = numbers * scale
+        for _ in range(parts):
+            found.append(rest.half().double())
+            rest = rest - found[-1]
+        return [part / scale for part in found]
+
+    # A scale for each row of the one, and for sixteen rows of the other.
+    of_rows = halves(rows, rows.abs().amax(1, keepdim=True))
+    of_weights = halves(
+        weights, weights.abs().unflatten(0, (-1, 16)).amax((1, 2)).repeat_interleave(16)[:, None]
+    )
+    pairs = [(a, b) for i, a in enumerate(of_rows) for b in of_weights[: parts - i]]
+    return sum(a @ b.t() for a, b in pairs)
+
+
+def rows_and_weights(rows: int, units: int, spread: int, device: str) -> tuple[Tensor, Tensor]:
+    """Floats, in double: every other unit is 2**spread times as large as its neighbours."""
+    sizes = torch.where(torch.arange(units, device=device) % 2 == 0, 2.0**spread, 1.0)
+    weights = torch.randn(units, units, device=device) * units**-0.5
+    return (torch.randn(rows, units, device=device) * sizes).double(), (
+        weights * sizes[:, None] / sizes
+    ).double()
+
+
+@pytest.mark.parametrize("spread", [0, 12, 20])
+@pytest.mark.parametrize("precision", PARTS)
+def test_the_bound_of_products_in_halves(precision, spread):
+    """It holds, and is not much larger than the errors that there are."""
+    rows, weights = rows_and_weights(16, 128, spread, "cpu")
+    error = (product_in_halves(rows, weights, PARTS[precision]) - rows @ weights.t()).abs()
+    bound = product_bound(rows, weights, PARTS[precision])
+    assert (error <= bound).all()
+    assert (error / bound).max() > 0.01
+
+
+@needs_gpu
+@pytest.mark.parametrize("spread", [0, 12, 20])
+@pytest.mark.parametrize("precision", PARTS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_errors_of_products_are_within_the_bound(size, precision, spread):
+    """Of a first step, and of its backward pass; sums are rounded, too."""
+    steps, count, units = size
+    use(precision)
+    rows, weights = rows_and_weights(count, units, spread, "cuda")
+    h_0 = rows.float().requires_grad_()
+    gates = rows.new_zeros(steps, count, units, dtype=torch.float)
+    output = recurrent_sequence("rnn_relu", gates, weights.float(), h_0=h_0)[0]
+    grad = torch.zeros_like(output)
+    grad[0] = torch.randn(count, units, device="cuda")
+    (found,) = torch.autograd.grad(output, h_0, grad)
+    kept = grad[0].double() * (output[0] > 0)
+    for actual, factor, matrix, exact in (
+        (output[0], rows, weights, (rows @ weights.t()).relu()),
+        (found, kept, weights.t(), kept @ weights),
+    ):
+        rounding = units * 2.0**-23 * (factor.abs() @ matrix.abs().t())
+        allowed = product_bound(factor, matrix, PARTS[precision]) + rounding
+        assert ((actual.double() - exact).abs() <= allowed).all()
+
+
 @needs_gpu
 @pytest.mark.parametrize("options", [{}, {"proj_size": 512}], ids=str)
 @pytest.mark.parametrize("size", [(3, 40, 2400), (2, 3, 700)], ids=str)

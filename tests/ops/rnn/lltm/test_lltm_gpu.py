@@ -25,6 +25,7 @@ from test_lltm import check_against_float64
 from torch import Tensor
 
 import lltm_jit
+from lltm_jit import native
 from lltm_jit.functional import lltm_cell
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
@@ -50,7 +51,7 @@ def forward_and_backward(*inputs: Tensor) -> list[Tensor]:
 @pytest.fixture
 def own_products():
     """Kernels with products of their own, whose instructions GPUs have from 8.0 on."""
-    if torch.cuda.get_device_capability(0) < (8, 0):
+    if native.rnn.sequence_gpu()[0] < 80:
         pytest.skip("on this GPU the library multiplies")
 
 

@@ -56,6 +56,23 @@ def test_compile_once_for_every_batch_and_length(kind, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_lengths_in_a_list_may_change(kind, device):
+    """The second list makes the program one for all."""
+    layer, counter = LAYERS[kind](5, 7, device=device), CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(layer, fullgraph=True, backend=counter)
+    x = torch.randn(20, 3, 5, device=device)
+    for lengths in (
+        [20, 10, 5],
+        *([20 - i, 10 + i % 7, 5 + i % 3] for i in range(1, 12)),
+        [0, 1, 2],
+    ):
+        found = [with_gradients(run, x, lengths=lengths) for run in (compiled, layer)]
+        torch.testing.assert_close(*found)
+    assert counter.frame_count <= 3  # 0 and 1 may be constants
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_sizes_that_change_are_noticed(device):
     """Without being told: the second size makes the program one for all."""
     layer = lltm_jit.LSTM(5, 7, batch_first=True, device=device)

@@ -11,7 +11,10 @@ from lltm_jit.ops.rnn.recurrent_layer import warm
 # Architecture, bytes of shared memory that a block may ask for, SMs, and how many clusters of 2, 4,
 # 8 and 16 blocks run at once.
 GPUS = {name: (*facts[:3], facts[4:]) for name, facts in warm.GPUS.items()}
-GPUS["T4"] = (75, 64 * 1024, 40, (0, 0, 0, 0))
+GPUS |= {  # whose clusters nobody has counted
+    "B200": (100, 227 * 1024, 148, (74, 37, 18, 9)),
+    "RTX 5090": (120, 99 * 1024, 170, (85, 42, 21, 0)),
+}
 
 # The quickest of the shapes that were timed on an H200, and others within 4 %.
 QUICKEST = [

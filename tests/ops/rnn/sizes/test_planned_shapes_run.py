@@ -64,7 +64,7 @@ BATCH_SIZES = [1, 4, 7, 16, 33, 64, 128, 500]
 HIDDEN_SIZES = [1, 2, 3, *range(5, 300, 11), 512, 650, 768, 1024, 1151]
 
 
-@pytest.mark.parametrize("name", ["H100", "A100", "L4"])
+@pytest.mark.parametrize("name", ["H100", "A100", "L4", "T4", "B200", "RTX 5090"])
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_what_is_planned_can_run(plans, cell, type, name):
@@ -77,8 +77,9 @@ def test_what_is_planned_can_run(plans, cell, type, name):
             seen += 1
             assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
             assert plan.shape.bytes == (4 if type == "float" else 2)
-            assert name == "H100" or plan.shape.blocks == 1
-    assert seen > 50
+            assert chip.architecture >= 90 or plan.shape.blocks == 1
+            assert chip.architecture >= 80 or type != "bfloat16"
+    assert seen > 50 or (name, type) == ("T4", "bfloat16")
 
 
 def clusters(sms: int, largest: int) -> tuple[int, ...]:

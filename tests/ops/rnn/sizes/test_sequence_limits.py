@@ -16,6 +16,7 @@ from test_sequence import check
 
 from lltm_jit import native
 from lltm_jit.functional import recurrent_sequence
+from lltm_jit.jit.machine import gpus
 
 pytestmark = needs_gpu
 ANY = 1 << 30
@@ -34,11 +35,7 @@ def no_limit():
 
 
 def this_gpu(plans, clusters):
-    chip = torch.cuda.get_device_properties(0)
-    architecture, shared_bytes = 10 * chip.major + chip.minor, chip.shared_memory_per_block_optin
-    return sequence_plans.described(
-        plans, architecture, shared_bytes, chip.multi_processor_count, clusters
-    )
+    return sequence_plans.described(plans, *native.rnn.sequence_gpu()[:3], clusters)
 
 
 def launched_blocks(function, directory) -> list[int]:
@@ -90,9 +87,72 @@ def test_a_gpu_that_refuses_all_launches_goes_step_by_step(hidden_size, tmp_path
     check("lltm", inputs)
 
 
+def test_a_plan_is_for_the_code_that_runs():
+    """As under TORCH_CUDA_ARCH_LIST=7.5+PTX, where the GPU could do more."""
+    compiled = [gpus.number(name) for name in native.load("rnn").info.architectures]
+    assert divmod(native.rnn.sequence_gpu()[0], 10) in compiled
+
+
+def in_grids():
+    """Skips where no code takes a whole chip."""
+    if native.rnn.sequence_gpu()[0] < 90:
+        pytest.skip("grids are for compute capability 9.0 and later")
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize(("cell", "batch_size"), [("lstm", 16), ("gru", 64), ("rnn_tanh", 5)])
+def test_the_steps_of_a_grid_take_turns_in_memory(cell, batch_size, dtype, tmp_path):
+    """After a reset, what was computed in the same memory before makes no difference to any bit."""
+    in_grids()
+    parts, steps = 12, 100  # of fewer steps than there are places
+    few = inputs_of(cell, steps, batch_size, 1024, dtype, "cuda", state=False).requires_grad()
+    control = torch.zeros(parts * steps, batch_size, dtype=torch.uint8, device="cuda")
+    control[::steps] = 1
+    many = few._replace(gates=few.gates.detach().repeat(parts, 1, 1).requires_grad_())
+    many = many._replace(control=control)
+    few = few._replace(control=control[:steps])
+    grad = torch.randn(steps, batch_size, 1024, device="cuda", dtype=dtype)
+
+    def run(given: Inputs) -> list[torch.Tensor]:
+        output = recurrent_sequence(cell, *given)[0]
+        repeated = grad.repeat(len(output) // steps, 1, 1)
+        return [output, *torch.autograd.grad(output, given.gates, repeated)]
+
+    blocks = launched_blocks(lambda: run(many), tmp_path)
+    assert blocks[0] > 16
+    expected = bits(run(few))
+    for _ in range(5):
+        found = run(many)
+        for first in range(0, len(control), steps):
+            assert bits([each[first : first + steps] for each in found]) == expected
+
+
+def test_a_refused_plan_is_not_tried_again():
+    in_grids()
+    inputs = inputs_of("lltm", 200, 16, 1024, torch.half, "cuda", state=False)
+
+    def peak() -> int:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with torch.no_grad():
+            recurrent_sequence("lltm", *inputs)
+        return torch.cuda.max_memory_allocated() - before
+
+    usual = peak()
+    limit(launched=16)
+    first, later = peak(), peak()
+    plans = all_plans.load().sequence
+    of = sizes(plans, 16, 1024, "half", "lltm")
+    of.steps = 200
+    workspace = plans.plan(of, plans.Pass.forward, this_gpu(plans, limit())).workspace
+    assert min(usual, first) - later > workspace / 2
+    assert peak() == usual
+
+
 def test_without_memory_for_a_grid_it_goes_step_by_step():
+    in_grids()
     inputs = inputs_of("lltm", 2048, 16, 1024, torch.half, "cuda", state=False)
-    output_bytes = 2048 * 16 * 1024 * 2  # and those of the workspace
+    output_bytes = 2048 * 16 * 1024 * 2
 
     def run():
         with torch.no_grad():
@@ -103,7 +163,8 @@ def test_without_memory_for_a_grid_it_goes_step_by_step():
     limit()
     in_one_launch = bits(run())
     torch.cuda.empty_cache()
-    room = torch.cuda.memory_reserved() + 2 * output_bytes - 2**23
+    # torch asks for 20 MiB where a tensor has from 1 to 10, as the workspace does.
+    room = torch.cuda.memory_reserved() + output_bytes + 2**23
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.mem_get_info()[1])
     try:
         # Takes nothing of what is free beside memory that is in use.

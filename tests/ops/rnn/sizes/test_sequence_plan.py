@@ -58,12 +58,37 @@ def shape_of(plan: Any) -> tuple[Any, ...]:
         ("A100", "half", 64, 128, (1, 1)),
         ("A100", "half", 16, 512, (0, 0)),
         ("L4", "bfloat16", 16, 64, (1, 1)),
-        ("T4", "half", 16, 32, (0, 0)),
+        ("T4", "half", 16, 32, (1, 1)),
+        ("T4", "float", 16, 32, (1, 1)),
+        ("T4", "bfloat16", 16, 32, (0, 0)),
+        ("T4", "half", 16, 512, (0, 0)),
+        ("B200", "half", 64, 256, (8, 8)),
+        ("B200", "bfloat16", 16, 1024, (64, 64)),
+        ("B200", "half", 80, 1152, (72, 72)),
+        ("RTX 5090", "half", 16, 256, (8, 8)),
+        ("RTX 5090", "float", 16, 768, (48, 48)),
     ],
 )
 def test_way(plans, name, type, batch_size, hidden_size, planned):
     of = sizes(plans, batch_size, hidden_size, type)
     assert (blocks(plans, of, name), blocks(plans, of, name, way="backward")) == planned
+
+
+def test_no_gpu_before_8_multiplies_tf32(plans):
+    of = sizes(plans, 4, 32, "float")
+    of.tf32 = True
+    for way in (plans.Pass.forward, plans.Pass.backward):
+        found = [plans.plan(of, way, gpu(plans, name)) for name in ("T4", "L4")]
+        assert [(plan.one_launch, plan.shape.tf32) for plan in found] == [
+            (True, False),
+            (True, True),
+        ]
+
+
+def test_gpus_before_turing_go_step_by_step(plans):
+    chip = gpu(plans, "T4")
+    chip.architecture = 70
+    assert not plans.plan(sizes(plans, 16, 32), plans.Pass.forward, chip).one_launch
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
@@ -126,7 +151,17 @@ def test_there_are_no_grids_where_they_are_off(plans):
             assert not plans.plan(sizes(plans, 16, hidden_size), way, chip).shape.grid
 
 
-def test_a_grid_has_memory_for_each_step(plans):
+def test_the_memory_of_a_grid_does_not_grow_with_the_steps(plans):
+    for way, batch_size in itertools.product((plans.Pass.forward, plans.Pass.backward), (16, 64)):
+        of, found = sizes(plans, batch_size, 1024), []
+        for of.steps in (64, 128, 2048, 1 << 20):
+            plan = plans.plan(of, way, gpu(plans))
+            assert plan.shape.grid
+            found.append(plan.workspace)
+        assert found[0] < found[1] == found[2] == found[3] <= 2**26
+
+
+def test_a_grid_has_memory_for_few_steps(plans):
     for way, arrays in ((plans.Pass.forward, 1), (plans.Pass.backward, 3)):
         for batch_size in (3, 16):
             of = sizes(plans, batch_size, 1000)

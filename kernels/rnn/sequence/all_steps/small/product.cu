@@ -119,7 +119,6 @@ struct Copies {
   }
 };
 
-#if __CUDA_ARCH__ >= 800
 // Of kBlocks that share the depth.
 template <typename T, bool kAInside, bool kBInside, int kBlocks = 1>
 __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int tile, int block,
@@ -235,12 +234,10 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
   }
 #endif
 }
-#endif
 
 template <typename T, int kBlocks>
 __global__ void __launch_bounds__(32 * kMostWarps)
     multiply_small(const __grid_constant__ SmallProducts all) {
-#if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(16) char shared[];
   int i = 0, block = int(blockIdx.x);
   for (; block >= blocks_of<kBlocks>(all.each[i]); ++i) block -= blocks_of<kBlocks>(all.each[i]);
@@ -254,7 +251,6 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   } else {
     multiply_tile<T, true, false>(args, block, 0, shared);
   }
-#endif
 }
 
 template <typename T>

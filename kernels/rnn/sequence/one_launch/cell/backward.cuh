@@ -9,8 +9,27 @@
 
 namespace lltm_jit {
 
+// Where the gradients of the states that rows are reset to before an iteration's step are added, and before the step of
+// the iteration before.
+template <typename Shape>
+struct ResetGradients {
+  const LanePlace<Shape>& place;
+  const Elements<Shape>& elements;
+  const SequenceBackwardArgs& args;
+  int iteration;
+
+  // No other lane has the element.
+  __device__ __forceinline__ void add(int iterations_before, int k, int e, float value) const {
+    const int step = place.steps - 1 - iteration + iterations_before;
+    const auto& array = k == 0 ? args.grad_reset_h : args.grad_reset_cells;
+    float* sums = of_reset<float>(place, array, step);
+    if (sums && elements.exists(e)) atomicAdd(sums + elements.place(k == 0 ? 0 : k - 1, e), value);
+  }
+};
+
 // A lane's elements of the gradients that pass from step to step, and the cell's other arguments.
-template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
+template <typename Cell, typename scalar_t, typename Shape, SequenceControls kControls,
+          bool kAllStates>
 class BackwardCell : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kHalves,
@@ -60,8 +79,12 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
+  // iteration: the one whose step is derived.
   template <typename Steps, typename Controls>
   __device__ __forceinline__ void prepare(const Steps& steps, const Controls& controls,
+                                          const LanePlace<Shape>& place,
+                                          const Elements<Shape>& elements,
+                                          const SequenceBackwardArgs& args, int iteration,
                                           Prepared* prepared) const {
     steps.read(Steps::kGradOutput, prepared->grad_output);
     float saved[kGates][kElements], inputs[kGates][kElements], old_h[kElements];
@@ -77,6 +100,11 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
       if constexpr (kControls) {  // a hold before a row's first step has no output
         if (controls.holds_next(e)) old_h[e] = old_h_[e];
         if (controls.resets(e)) old_h[e] = 0;
+        if constexpr (kControls == kGivenResets) {
+          const int step = place.steps - 1 - iteration;
+          const auto* h = of_reset<scalar_t>(place, args.reset_h, step);
+          if (controls.resets(e)) old_h[e] = elements.template read<scalar_t>(h, 0, e);
+        }
       }
       in.old[0] = T(old_h[e]);
 #pragma unroll
@@ -132,12 +160,13 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   template <typename Controls>
   __device__ __forceinline__ void finish(const float (&from_gates)[kElements],
                                          const Prepared& prepared, const Controls& controls,
+                                         const ResetGradients<Shape>& of_resets,
                                          float (&grads)[kGates][kElements],
                                          float (&grads_of_h)[kGates][kElements]) {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const bool holds = controls.holds(e), resets = controls.resets(e);
-      const float grad_h = grad_state_[0][e] + from_gates[e];
+      const float grad_h = of_state(e, from_gates[e], of_resets);
       T grad_now[kStates];
       grad_now[0] = T(grad_h + prepared.grad_output[e]);
 #pragma unroll
@@ -152,12 +181,19 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
       for (int i = 0; i < kParameters; ++i) {
         grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
       }
-      grad_state_[0][e] = holds ? grad_h : resets ? 0 : float(of_step.old[0]);
+      // The gates' part of what a reset ends is still to come.
+      const bool ends = resets && kControls != kGivenResets;
+      grad_state_[0][e] = holds ? grad_h : ends ? 0 : float(of_step.old[0]);
 #pragma unroll
       for (int k = 1; k < kStates; ++k) {
-        if (!holds) grad_state_[k][e] = resets ? 0 : float(of_step.old[k]);
-        if constexpr (kAllStates) grad_state_[k][e] += prepared.grad_cells[k - 1][e];
+        float left = float(of_step.old[k]);
+        if constexpr (kAllStates) left += prepared.grad_cells[k - 1][e];
+        if constexpr (kControls == kGivenResets) {
+          if (resets) of_resets.add(0, k, e, left);
+        }
+        if (!holds) grad_state_[k][e] = resets ? 0 : left;
       }
+      if constexpr (kControls == kGivenResets) reset_[e] = resets;
     }
   }
 
@@ -165,6 +201,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   template <typename Controls, typename Sums>
   __device__ __forceinline__ void finish_rows(int iteration, const float (&from_gates)[kElements],
                                               const Prepared& prepared, const Controls& controls,
+                                              const ResetGradients<Shape>& of_resets,
                                               const Sums& row_sums,
                                               float (&grads)[kGates][kElements],
                                               float (&grads_of_h)[kGates][kElements]) {
@@ -173,7 +210,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     FinishGradients<Cell, T> finished[kState >= 0 ? kElements : 1];
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
-      grad_h[e] = grad_state_[0][e] + from_gates[e];
+      grad_h[e] = of_state(e, from_gates[e], of_resets);
       grad_left[e][0] = T(grad_h[e] + prepared.grad_output[e]);
 #pragma unroll
       for (int k = 1; k < kStates; ++k) grad_left[e][k] = T(grad_state_[k][e]);
@@ -237,23 +274,31 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
         if constexpr (kState >= 0) grad += float(finished[e].p[i]);
         grad_parameters_[i][e] += holds ? 0 : grad;
       }
-      grad_state_[0][e] = holds ? grad_h[e] : resets ? 0 : float(of_step[e].old[0]);
+      const bool ends = resets && kControls != kGivenResets;
+      grad_state_[0][e] = holds ? grad_h[e] : ends ? 0 : float(of_step[e].old[0]);
 #pragma unroll
       for (int k = 1; k < kStates; ++k) {
-        if (!holds) grad_state_[k][e] = resets ? 0 : float(of_step[e].old[k]);
-        if constexpr (kAllStates) grad_state_[k][e] += prepared.grad_cells[k - 1][e];
+        float left = float(of_step[e].old[k]);
+        if constexpr (kAllStates) left += prepared.grad_cells[k - 1][e];
+        if constexpr (kControls == kGivenResets) {
+          if (resets) of_resets.add(0, k, e, left);
+        }
+        if (!holds) grad_state_[k][e] = resets ? 0 : left;
       }
+      if constexpr (kControls == kGivenResets) reset_[e] = resets;
     }
   }
 
   // Writes the gradients of the state that the sequence began with, and of the parameters.
   __device__ __forceinline__ void write(const Elements<Shape>& elements,
                                         const SequenceBackwardArgs& args,
+                                        const ResetGradients<Shape>& of_resets,
                                         const float (&from_gates)[kElements]) const {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       if (args.grad_old_h) {
-        elements.template write<scalar_t>(args.grad_old_h, 0, e, grad_state_[0][e] + from_gates[e]);
+        const float grad_h = of_state(e, from_gates[e], of_resets);
+        elements.template write<scalar_t>(args.grad_old_h, 0, e, grad_h);
       }
 #pragma unroll
       for (int k = 1; k < kStates; ++k) {
@@ -287,9 +332,24 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   }
 
   int hidden_;
+  // The gradient of h before the step after; zero if that is a state that the row was reset to, to whose gradient it is
+  // added.
+  __device__ __forceinline__ float of_state(int e, float from_gates,
+                                            const ResetGradients<Shape>& of_resets) const {
+    const float grad_h = grad_state_[0][e] + from_gates;
+    if constexpr (kControls == kGivenResets) {
+      if (reset_[e]) {
+        of_resets.add(1, 0, e, grad_h);
+        return 0;
+      }
+    }
+    return grad_h;
+  }
+
   // The gradients from the step after for this one's states, without the gates' part.
   float grad_state_[kStates][kElements];
-  float old_h_[kElements];  // of the sequence
+  float old_h_[kElements];   // of the sequence
+  bool reset_[kElements]{};  // whether the row was reset before the step after
   float grad_parameters_[CellTraits<Cell>::kParametersRoom][kElements];
   float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
 };

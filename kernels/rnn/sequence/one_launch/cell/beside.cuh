@@ -13,7 +13,8 @@
 namespace lltm_jit {
 
 // Two iterations' derivatives in shared memory.
-template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
+template <typename Cell, typename scalar_t, typename Shape, SequenceControls kControls,
+          bool kAllStates>
 class DerivativesBeside : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kAdds;
@@ -84,7 +85,8 @@ class DerivativesBeside : ThreadFacts<Cell, Shape> {
 };
 
 // The work of one thread of another warp.
-template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
+template <typename Cell, typename scalar_t, typename Shape, SequenceControls kControls,
+          bool kAllStates>
 class DerivingThread : ThreadFacts<Cell, Shape> {
   using DerivedCell = BackwardCell<Cell, scalar_t, Shape, kControls, kAllStates>;
   using Beside = DerivativesBeside<Cell, scalar_t, Shape, kControls, kAllStates>;
@@ -121,7 +123,7 @@ class DerivingThread : ThreadFacts<Cell, Shape> {
     controls_.read_ahead(iteration);
     if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared.grad_cells);
     saved_.wait();
-    cell_.prepare(saved_, controls_, &prepared);
+    cell_.prepare(saved_, controls_, place_, elements_, args_, iteration, &prepared);
     saved_.next(iteration);
     beside_.store(iteration, prepared);
     controls_.advance();
@@ -132,7 +134,7 @@ class DerivingThread : ThreadFacts<Cell, Shape> {
   ClusterExchange<Shape, Cell::kGates> exchange_;
   Beside beside_;
   SavedSteps<Cell, scalar_t, Shape> saved_;
-  Controls<Shape, kControls> controls_;
+  Controls<Shape, (kControls > 0)> controls_;
   Elements<Shape> elements_;
   LanePack<Shape> pack_;
   DerivedCell cell_;

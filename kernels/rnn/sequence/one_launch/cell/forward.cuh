@@ -10,7 +10,7 @@
 namespace lltm_jit {
 
 // A lane's elements of the state, and the cell's other arguments.
-template <typename Cell, typename scalar_t, typename Shape>
+template <typename Cell, typename scalar_t, typename Shape, SequenceControls kControls>
 class ForwardCell : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords,
@@ -35,6 +35,10 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
       for (int k = 0; k < kStates; ++k) {
         if (controls.resets(e)) state_[k][e] = 0;
       }
+    }
+    if constexpr (kControls == kGivenResets) {
+      const auto resets = [&](int e) { return controls.resets(e); };
+      read_reset<scalar_t>(place, elements, args, 0, resets, state_);
     }
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -81,6 +85,18 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
+  // What rows are reset to before the next step, while others still compute this one.
+  template <typename Controls>
+  __device__ __forceinline__ void read_ahead(const LanePlace<Shape>& place,
+                                             const Elements<Shape>& elements,
+                                             const SequenceForwardArgs& args, int step,
+                                             const Controls& controls) {
+    if constexpr (kControls == kGivenResets) {
+      const auto resets = [&](int e) { return controls.resets_next(e); };
+      read_reset<scalar_t>(place, elements, args, step + 1, resets, next_);
+    }
+  }
+
   // From the gates' sums, or the hidden parts.
   template <typename Controls>
   __device__ __forceinline__ void finish(const float (&sums)[kGates][kElements],
@@ -102,7 +118,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 #pragma unroll
       for (int k = 0; k < kStates; ++k) {
         if (!controls.holds(e)) state_[k][e] = float(now[k]);
-        if (controls.resets_next(e)) state_[k][e] = 0;
+        if (controls.resets_next(e)) state_[k][e] = kControls == kGivenResets ? next_[k][e] : 0;
       }
     }
   }
@@ -158,7 +174,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 #pragma unroll
       for (int k = 0; k < kStates; ++k) {
         if (!controls.holds(e)) state_[k][e] = float(now[e][k]);
-        if (controls.resets_next(e)) state_[k][e] = 0;
+        if (controls.resets_next(e)) state_[k][e] = kControls == kGivenResets ? next_[k][e] : 0;
       }
     }
   }
@@ -167,6 +183,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 
  private:
   State state_;
+  State next_{};  // of rows that are reset before the next step
   float bias_[kGates][kHalves];
   float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
 };

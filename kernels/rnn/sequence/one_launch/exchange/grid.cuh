@@ -2,14 +2,30 @@
 //
 // Note [The whole grid]
 // If the weights are more than a cluster's SMs hold, any number of blocks has them, and the operand of a step goes
-// through memory, in practice through the second-level cache. Each step has its own place there, all of whose words
-// are kNothing when the kernel starts. A warp that finishes writes its part. A warp that multiplies reads its k
-// straight into registers, again and again until no word is kNothing any more. So there are no flags and no fences:
-// a word signals its own arrival, is written once, and needs no order with other words.
+// through memory, in practice through the second-level cache. Each step has a place there, all of whose words are
+// kNothing before. A warp that finishes writes its part. A warp that multiplies reads its k straight into registers,
+// again and again until no word is kNothing any more. So a step has no flags and no fences: a word signals its own
+// arrival, and needs no order with other words.
 // A warp waits only for its own part of k, and may therefore be one step ahead of its block. It cannot be two steps
 // ahead, because it needs some other block's part of the step between, which was computed from all parts of the
 // step before. So sums have two copies, and two barriers.
 // Blocks wait for each other. The launch is cooperative, so that all of them run.
+//
+// Note [Places in turn]
+// Steps s and s + kPlaces have the same place, so that memory does not grow with the steps. The operand of step s is
+// written in step s, and read in step s + 1, though loads may begin at the end of step s. The lane that wrote a word
+// resets it to kNothing when it writes its word of step s + 1 + 2 kTurn. For that all readers must have read the word,
+// and must see the reset before they read the place again, for step s + kPlaces.
+// In the steps that are multiples of kTurn each block turns: a barrier, a fence by every thread, and a barrier. What a
+// block did before it turned at step t comes before its words of step t; and these, which every block reads in step
+// t + 1, come before what that block does after its next turn, at t + kTurn. So all blocks know in step t + kTurn what
+// any block did before its turn at t.
+//   Read: a block has read the words of step s before it turns at some t <= s + 1 + kTurn, so that they are reset after
+//   the turn at t + kTurn <= s + 1 + 2 kTurn.
+//   Reset: that is before a turn at some t <= s + 1 + 3 kTurn, and so known from step s + 1 + 4 kTurn on. Loads for step
+//   s + kPlaces begin in that step, which is no earlier.
+// A reader then finds the reset or the new word, as the same lane wrote both, one after the other. Sequences with a
+// place for every step need no turns.
 //
 // Note [Phases]
 // While a step's operand is on its way through memory, a block has nothing to multiply. With many rows, a step
@@ -30,10 +46,7 @@ namespace lltm_jit {
 constexpr uint32_t kNothing = ~0u;  // of bytes 0xff, two halves or a float that are no number
 
 template <int kWords>
-__device__ __forceinline__ void send_words(void* target, const Words<kWords>& w) {
-  uint32_t value[kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) value[i] = min(w.value[i], kNothing - 1);  // as little a number
+__device__ __forceinline__ void store_sent(void* target, const uint32_t (&value)[kWords]) {
   if constexpr (kWords == 4) {
     asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(target),
                  "r"(value[0]), "r"(value[1]), "r"(value[2]), "r"(value[3])
@@ -45,6 +58,20 @@ __device__ __forceinline__ void send_words(void* target, const Words<kWords>& w)
   } else {
     asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(target), "r"(value[0]) : "memory");
   }
+}
+template <int kWords>
+__device__ __forceinline__ void send_words(void* target, const Words<kWords>& w) {
+  uint32_t value[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) value[i] = min(w.value[i], kNothing - 1);  // as little a number
+  store_sent(target, value);
+}
+template <int kWords>
+__device__ __forceinline__ void reset_words(void* target) {
+  uint32_t value[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) value[i] = kNothing;
+  store_sent(target, value);
 }
 
 // The words that have arrived so far.
@@ -76,7 +103,8 @@ template <typename Shape, int kArrays>
 class GridExchange {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kWords = kShape.words();
-  static constexpr int kStepBytes = kShape.operand_bytes(kArrays);
+  static constexpr int kStepBytes = kShape.operand_bytes(kArrays), kPlaces = kShape.kPlaces;
+  static constexpr int kTurn = (kPlaces - 1) / 4;  // steps, Note [Places in turn]
   static_assert(kShape.tiles_of_warp() * (kShape.splits - 1) < kShape.tiles(),
                 "each warp waits for a part of k");
 
@@ -96,13 +124,26 @@ class GridExchange {
   __device__ __forceinline__ void wait(int) const {}
   __device__ __forceinline__ void expect(int) const {}
 
+  // All threads call it before each step.
+  __device__ __forceinline__ void turn(int step, int steps) const {
+    if (steps < kPlaces || step % kTurn != 0) return;
+    __syncthreads();
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    __syncthreads();
+  }
+
+  // From step -1 on.
   __device__ __forceinline__ char* operands(int step) const {
-    return memory_ + int64_t(step) * kStepBytes;
+    return memory_ + int64_t((step + 1) % unsigned(kPlaces)) * kStepBytes;
   }
   __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
     char* target = operands(step) + part_;
 #pragma unroll
     for (int a = 0; a < kArrays; ++a) send_words(target + a * kShape.operand_bytes(1), packs[a]);
+    if (step < 2 * kTurn) return;
+    target = operands(step - 1 - 2 * kTurn) + part_;
+#pragma unroll
+    for (int a = 0; a < kArrays; ++a) reset_words<kWords>(target + a * kShape.operand_bytes(1));
   }
 
  private:

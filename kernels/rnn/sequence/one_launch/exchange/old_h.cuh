@@ -6,16 +6,14 @@
 
 namespace lltm_jit {
 
-// A lane's pack of the initial h, zeros if there is none.
-template <typename scalar_t, typename Shape, typename Controls>
-__device__ __forceinline__ auto old_h_words(const LanePlace<Shape>& place,
-                                            const LanePack<Shape>& pack,
-                                            const SequenceForwardArgs& args,
-                                            const Controls& controls) {
+// A lane's pack of a given h, [batch, units]; zeros if there is none.
+template <typename scalar_t, typename Shape>
+__device__ __forceinline__ auto words_of_h(const LanePlace<Shape>& place,
+                                           const LanePack<Shape>& pack, const void* h) {
   constexpr int kWords = Shape::kShape.words();
   Words<kWords> words{};
-  if (args.old_h && pack.exists() && !(controls.pack_resets() && !controls.pack_holds())) {
-    const auto* from = static_cast<const scalar_t*>(args.old_h) +
+  if (h && pack.exists()) {
+    const auto* from = static_cast<const scalar_t*>(h) +
                        int64_t(place.lane.pack_row()) * place.units() +
                        place.recurrence.first_unit() + place.lane.pack_unit();
     if constexpr (Shape::kPadded) {
@@ -27,8 +25,19 @@ __device__ __forceinline__ auto old_h_words(const LanePlace<Shape>& place,
   return words;
 }
 
+// Of the initial h.
+template <typename scalar_t, typename Shape, typename Controls>
+__device__ __forceinline__ auto old_h_words(const LanePlace<Shape>& place,
+                                            const LanePack<Shape>& pack,
+                                            const SequenceForwardArgs& args,
+                                            const Controls& controls) {
+  const void* h = args.old_h;
+  if (controls.pack_resets()) h = of_reset<scalar_t>(place, args.reset_h, 0);
+  return words_of_h<scalar_t>(place, pack, h);
+}
+
 // Copies all of it to the block's own operand.
-template <typename scalar_t, bool kControls, typename Shape, typename Exchange>
+template <typename scalar_t, SequenceControls kControls, typename Shape, typename Exchange>
 __device__ __forceinline__ void copy_old_h(const LanePlace<Shape>& place,
                                            const SequenceForwardArgs& args,
                                            const Exchange& exchange) {
@@ -41,9 +50,12 @@ __device__ __forceinline__ void copy_old_h(const LanePlace<Shape>& place,
     const int unit = i % kChunks * kChunk, in_cluster = i / kChunks, row = first_row + in_cluster;
     if (row >= place.rows || unit >= place.hidden) continue;
     const uint8_t control = kControls ? place.recurrence.control(args, 0)[row] : 0;
-    if ((control & (kResets | kHolds)) == kResets) continue;
-    const auto* from = static_cast<const scalar_t*>(args.old_h) + int64_t(row) * place.units() +
-                       place.recurrence.first_unit() + unit;
+    const auto* h = static_cast<const scalar_t*>(args.old_h);
+    if ((control & (kResets | kHolds)) == kResets) {
+      if (kControls != kGivenResets || !args.reset_h.data) continue;
+      h = of_reset<scalar_t>(place, args.reset_h, 0);
+    }
+    const auto* from = h + int64_t(row) * place.units() + place.recurrence.first_unit() + unit;
     // A tile of B has the rows one after the other, 16 units each.
     constexpr int kTileRows = kShape.tile_rows();
     const int tile = unit / SequenceShape::kUnits * kShape.phase_tiles() + in_cluster / kTileRows;

@@ -5,23 +5,22 @@
 
 namespace lltm_jit {
 
-// The place of an exchange: shared memory and its barriers, and for a grid the memory of step 0; and memory for the
-// block's streamed weights.
+// The place of an exchange: shared memory and its barriers, and for a grid the memory of its operands; and memory for
+// the block's streamed weights.
 struct ExchangePlace {
   uint32_t shared, barriers;
   char *memory, *streamed;
 };
 
-// A set's place, with operands of so many arrays. In a grid, the sets before it have theirs first.
+// A set's place, with operands of so many arrays.
 template <typename Shape, int kArrays, int kGates, typename Args>
-__device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int set, int before,
-                                                        uint32_t shared, uint32_t barriers) {
+__device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int set, uint32_t shared,
+                                                        uint32_t barriers) {
   constexpr SequenceShape kShape = Shape::kShape;
   char *memory = nullptr, *streamed = nullptr;
   if constexpr (kShape.grid) {
-    constexpr int64_t kStepBytes = kShape.operand_bytes(kArrays);
     auto* workspace = static_cast<char*>(args.workspace);
-    memory = workspace + (set * args.steps + before) * kStepBytes;
+    memory = workspace + kShape.operands_bytes(args.steps, set, kArrays);
     streamed = workspace + kShape.operands_bytes(args.steps, all_sets<Shape>(args), kArrays) +
                int64_t(blockIdx.x) * kShape.streamed_bytes(kGates);
   }

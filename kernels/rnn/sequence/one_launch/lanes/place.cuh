@@ -200,6 +200,35 @@ struct Elements {
   }
 };
 
+// Where the first element of a state that rows are reset to before a step lies, or of its gradient; null without one.
+template <typename Number, typename Shape, typename Array>
+__device__ __forceinline__ auto* of_reset(const LanePlace<Shape>& place, const Array& array,
+                                          int64_t step) {
+  using Pointer = decltype(array.data);
+  using Typed = std::conditional_t<std::is_same_v<Pointer, void*>, Number*, const Number*>;
+  const int64_t at = place.recurrence.place_of(step, place.steps) * array.step_stride;
+  return array.data ? static_cast<Typed>(array.data) + at : nullptr;
+}
+
+// A lane's elements of the states that its rows are reset to before a step. Only rows that are reset are read.
+template <typename scalar_t, int kStates, typename Shape, typename Args, typename Resets>
+__device__ __forceinline__ void read_reset(const LanePlace<Shape>& place,
+                                           const Elements<Shape>& elements, const Args& args,
+                                           int64_t step, const Resets& resets,
+                                           float (&state)[kStates][Shape::kShape.elements()]) {
+#pragma unroll
+  for (int e = 0; e < Shape::kShape.elements(); ++e) {
+    if (!resets(e)) continue;
+    state[0][e] =
+        elements.template read<scalar_t>(of_reset<scalar_t>(place, args.reset_h, step), 0, e);
+#pragma unroll
+    for (int k = 1; k < kStates; ++k) {
+      state[k][e] =
+          elements.template read<float>(of_reset<float>(place, args.reset_cells, step), k - 1, e);
+    }
+  }
+}
+
 // A lane's pack, some of whose units may not exist if gates are padded.
 template <typename Shape>
 class LanePack {

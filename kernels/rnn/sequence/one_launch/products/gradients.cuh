@@ -49,6 +49,7 @@ class AllGradients {
     exchange_.clear();
   }
   __device__ __forceinline__ void start() const { exchange_.start(); }
+  __device__ __forceinline__ void turn(int iteration) const { exchange_.turn(iteration, steps_); }
   __device__ __forceinline__ void finish() const {}
 
   // Finishing warps store this iteration's gradients; then all warps signal that they are complete.

@@ -1,4 +1,6 @@
-"""A library that came in a wheel of a user's own: what it must have been built of to be used."""
+"""Builds that were made elsewhere: in a wheel of a user's own, and where no compiler is left, as in
+the last stage of a container. And a process that is not Python's own program.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,13 @@ import types
 from pathlib import Path
 
 import pytest
+from harness import TEXT, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api, wheel
+from lltm_jit.jit.compile import ninja
 from lltm_jit.jit.loading import engine, reload
+from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.request.request import TOOLS, Request
 from lltm_jit.jit.request.spec import spec
 from lltm_jit.jit.store import cache, files
@@ -47,18 +52,23 @@ def record_of(package: Path) -> Path:
     return package / cache.WHEEL_FOLDER / "_C.json"
 
 
-def test_a_header_beside_the_sources_directory(packaged, capsys):
+@pytest.mark.parametrize("shipped", [True, False])
+def test_a_header_beside_the_sources_directory(packaged, tmp_path, capsys, shipped):
+    """One that is not shipped may be another version where the wheel is used, or not be there."""
     put, package = packaged
     (package / "csrc" / "two.cpp").write_text('#include "own.h"\n')
-    (package / "include").mkdir()
-    header = package / "include" / "own.h"
-    header.write_text("one\n")
-    given = {"extra_include_paths": [package / "include"]}
+    folder = (package if shipped else tmp_path) / "include"
+    folder.mkdir()
+    (folder / "own.h").write_text("one\n")
+    given = {"extra_include_paths": [folder]}
     fits = put(**given)
     assert fits(**given)
-    header.write_text("another\n")
-    assert not fits(**given)
-    assert "packaged library of _C is not used: include/own.h changed" in capsys.readouterr().err
+    (folder / "own.h").write_text("another\n")
+    assert fits(**given) is not shipped
+    told = "packaged library of _C is not used: include/own.h changed"
+    assert (told in capsys.readouterr().err) == shipped
+    shutil.rmtree(folder)
+    assert fits(**given) or shipped
 
 
 @pytest.mark.parametrize(
@@ -124,7 +134,6 @@ MISFITS = {
     "_C.json is not what was written": lambda path: path.write_text(
         path.read_text().replace('"seconds": ', '"seconds": 1')
     ),
-    "other users may write to ": lambda path: path.chmod(0o666),
     "the C++ flags changed from -O2 to nothing": lambda path: change(path, "spec", cflags=["-O2"]),
 }
 
@@ -152,29 +161,89 @@ def test_an_older_processor(packaged):
     assert fits()
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_header_that_is_not_shipped(packaged, tmp_path, is_there):
-    """On the machine that uses the wheel it may be another version, or not be there."""
-    put, package = packaged
-    (package / "csrc" / "two.cpp").write_text('#include "own.h"\n')
-    header = tmp_path / "common" / "own.h"
-    header.parent.mkdir()
-    header.write_text("one\n")
-    given = {"extra_include_paths": [header.parent]}
-    fits = put(**given)
-    header.write_text("two\n") if is_there else shutil.rmtree(header.parent)
-    assert fits(**given)
+@pytest.fixture
+def stage(bench, monkeypatch):
+    """Take the compilers away, and what else the first stage had."""
+
+    def begin():
+        shutil.rmtree(bench.directory / "bin")
+        shutil.rmtree(bench.directory / "cuda", ignore_errors=True)
+        bench.environment |= {"PATH": str(bench.directory / "nowhere"), "CXX": ""}
+        for name in ("PATH", "CXX"):
+            monkeypatch.setenv(name, bench.environment[name])
+        bench.counts.clear()
+
+    return begin
 
 
-def test_without_a_compiler_a_build_of_these_sources_is_loaded(bench, monkeypatch):
-    """Whichever compiler made it, and wherever it lies: in the cache or in a package."""
-    build = bench.first()
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert bench.load().module is build.module
-    bench.write("two/two.cpp", "deux\n")
-    with pytest.raises(jit.ToolchainError, match="CXX is set to 'no-such-compiler'"):
-        bench.load()
-    bench.write("two/two.cpp", "two\n")
-    monkeypatch.setenv("LLTM_JIT_DEBUG", "1")
+def test_what_was_built_is_loaded(bench, stage):
+    first = bench.run(LIBRARY_PATH="/stubs")  # a variable that only the first stage has
+    stage()
+    for environment in ({}, {"LLTM_JIT_DISABLE_JIT": "1"}):
+        again = bench.run(**environment)
+        assert (again["key"], again["cached"], again["said"]) == (first["key"], True, "")
+    assert bench.counts == []
+
+
+def test_load_of_ones_own_sources_and_of_a_build_directory(bench, stage):
+    given = {"extra_cflags": ["-DX"]}
+    first = torch_api.load("_C", bench.sources, **given)
+    elsewhere = bench.directory / "elsewhere"
+    path = torch_api.load("_C", bench.sources, build_directory=elsewhere, is_python_module=False)
+    stage()
+    assert torch_api.load("_C", bench.sources, **given) is first
+    again = torch_api.load("_C", bench.sources, build_directory=elsewhere, is_python_module=False)
+    assert again == path
+    with pytest.raises(jit.ToolchainError, match=r"no C\+\+ compiler was found"):
+        torch_api.load("_C", bench.sources, extra_cflags=["-DY"])
+
+
+@pytest.mark.parametrize("capability", [(), (9, 0), (7, 5)])
+def test_what_was_built_with_cuda(cuda, toolkit, stage, monkeypatch, capability):
+    """On a machine without a GPU it is loaded, too; but not where it has no code for the GPU."""
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+    first = jit.inspect(cuda.load().spec)
+    stage()
+    for name in ("CUDA_HOME", "TORCH_CUDA_ARCH_LIST"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: [capability] * bool(capability))
+    found = jit.inspect(cuda.spec())
+    assert first.architectures == ("8.0", "9.0+PTX")
+    assert found == (None if capability == (7, 5) else first)
+
+
+def test_the_compilers_headers_need_not_be_there(bench, stage, tmp_path_factory):
+    header = tmp_path_factory.mktemp("system") / "theirs.h"
+    header.write_text("theirs\n")
+    bench.write("one/one.cpp", '#include "theirs.h"\none\n')
+    given = {"extra_cflags": [f"-I{header.parent}"]}
+    first = torch_api.load("_C", bench.sources, **given)
+    stage()
+    header.write_text("another\n")
     with pytest.raises(jit.ToolchainError):
-        bench.load()
+        torch_api.load("_C", bench.sources, **given)
+    shutil.rmtree(header.parent)
+    assert torch_api.load("_C", bench.sources, **given) is first
+
+
+@pytest.mark.parametrize("name", ["one/one.cpp", "core/shared.h", ""])
+def test_what_is_edited_or_for_another_torch_asks_for_a_compiler(bench, stage, name):
+    bench.run()
+    stage()
+    if name:
+        bench.write(name, "edited\n")
+    result = bench.run(**({} if name else {"FAKE_TORCH_VERSION": "2.0"}))
+    assert result["error"] == "ToolchainError"
+    assert "no C++ compiler was found; install one" in result["message"]
+
+
+@pytest.mark.parametrize("executable", ["", "/bin/true"])
+def test_a_program_that_embeds_python(bench, monkeypatch, executable):
+    """It names itself as Python's executable, or nothing."""
+    monkeypatch.setattr(sys, "executable", executable)
+    assert text_of(bench.load()) == TEXT
+    for prefix in ("prefix", "base_prefix"):
+        monkeypatch.setattr(sys, prefix, str(bench.directory))
+    message = r"there is no python3\.\d+ in .*set sys\.executable"
+    with pytest.raises(jit.ToolchainError, match=message):
+        ninja.interpreter()

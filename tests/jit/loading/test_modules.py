@@ -1,4 +1,4 @@
-"""The modules that load gives: imported by name, pickled, reloaded, with operators of torch."""
+"""The modules that load gives: which one, imported by name, pickled, reloaded, in threads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import importlib
 import os
 import pickle
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from engine_bench import payload
+from harness import MODULE, text_of
 
 import lltm_jit
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
-from lltm_jit.jit.loading import importing, reload
+from lltm_jit.jit.loading import build as builds
+from lltm_jit.jit.loading import engine, reload
+from lltm_jit.jit.store import cache
 
 
 @pytest.fixture
@@ -73,15 +77,13 @@ PyMODINIT_FUNC PyInit_things() { return PyModuleDef_Init(&definition); }
 """
 
 
-def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(tmp_path, monkeypatch, imported):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    (tmp_path / "value.h").write_text('#define VALUE 1\n#define NAME "first"\n')
-    (tmp_path / "things.cpp").write_text(CLASS)
-    module = torch_api.load("things", tmp_path / "things.cpp")
+def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported):
+    real.write("value.h", '#define VALUE 1\n#define NAME "first"\n')
+    module = torch_api.load("things", real.write("things.cpp", CLASS))
     assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
     function, thing = module.value, module.Thing()
     module.mine = "kept"
-    (tmp_path / "value.h").write_text('#define VALUE 2\n#define NAME "second"\n')
+    real.write("value.h", '#define VALUE 2\n#define NAME "second"\n')
     assert lltm_jit.reload(module) is module is sys.modules["things"]
     assert (module.value(), module.Thing().value(), module.second, module.mine) == (2, 2, 2, "kept")
     assert not hasattr(module, "first")
@@ -111,18 +113,18 @@ def test_reload_of_a_module(bench):
     done = reload.reload_module(module)
     assert bench.counts == ["compile two.cpp", "link"]
     assert done.changed == ("kernels/two/two.cpp changed",)
-    assert payload(module).endswith("deux")
+    assert text_of(module).endswith("deux")
     assert torch_api.load("_C", bench.sources) is module
     bench.write("two/two.cpp", "//! error broken\n")
     with pytest.raises(jit.BuildError, match="error: broken"):
         lltm_jit.reload(module)
-    assert payload(module).endswith("deux")
+    assert text_of(module).endswith("deux")
     bench.write("two/two.cpp", "two\n")
     first = torch_api.load("_C", bench.sources)  # while the module shows the second build
     assert first is not module
-    assert [payload(first)[-3:], payload(module)[-4:]] == ["two", "deux"]
+    assert [text_of(first)[-3:], text_of(module)[-4:]] == ["two", "deux"]
     assert lltm_jit.reload(module) is module
-    assert payload(module).endswith("two")
+    assert text_of(module).endswith("two")
     assert lltm_jit.build_info(module) == lltm_jit.build_info(first)
 
 
@@ -144,10 +146,10 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
     old = SimpleNamespace(release_ops=lambda: calls.append("release old"))
     new = SimpleNamespace(register_ops=refuse, __file__="/cache/_C.so")
     with pytest.raises(jit.BuildError) as caught:
-        importing.swap_ops(old, new)
+        builds.swap_ops(old, new)
     assert calls == []
     new.register_ops = lambda: calls.append("register new")
-    importing.swap_ops(old, new)
+    builds.swap_ops(old, new)
     assert calls == ["register new", "release old"]
     assert str(caught.value).splitlines() == [
         "error: the operators of the built library cannot be registered: the schemas differ",
@@ -156,3 +158,69 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
         "   = /cache/_C.so",
     ]
     assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.fixture
+def edited(bench):
+    """Load the sources with another text in them."""
+
+    def load(text: str):
+        bench.write("two/two.cpp", f"{text}\n")
+        return torch_api.load("_C", bench.sources)
+
+    return load
+
+
+def test_load_gives_what_it_gave_before_also_after_a_reload_of_another(edited):
+    first, second = edited("one"), edited("two")
+    assert reload.reload_module(first).build is reload.given(second)
+    assert edited("two") is second
+    third = edited("one")  # the build's own module shows the other one
+    assert third not in (first, second)
+    reload.reload_module(first)
+    assert edited("one") is third
+    assert first.__file__ == third.__file__
+
+
+def test_two_folders_of_equal_content_are_two_modules(real):
+    """Each names its own folder, and has a reload of its own."""
+    text = f"#define VALUE sizeof(__FILE__) - 1\n{MODULE}"
+    sources = [real.write(f"{folder}/one.cpp", text) for folder in ("first", "the second")]
+    modules = [torch_api.load("same", source) for source in sources]
+    lengths = [len(str(source)) for source in sources]
+    assert [module.value() for module in modules] == lengths
+    sources[0].write_text(MODULE)
+    reload.reload_module(modules[1])
+    assert [module.value() for module in modules] == lengths
+    reload.reload_module(modules[0])
+    assert [module.value() for module in modules] == [1, lengths[1]]
+    sources[1].write_text(MODULE)
+    reload.reload_module(modules[1])
+    assert modules[0] is not modules[1]
+
+
+def at_once(call) -> set:
+    """What a call gives in several threads."""
+    barrier = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as pool:
+        return set(pool.map(lambda _: (barrier.wait(), call())[1], range(4)))
+
+
+def test_threads_get_one_module(bench, edited):
+    first = edited("one")
+    edited("two")
+    reload.reload_module(first)
+    bench.write("two/two.cpp", "one\n")
+    assert len(at_once(lambda: torch_api.load("_C", bench.sources))) == 1
+
+
+def test_a_packaged_library_is_imported_once(bench, monkeypatch):
+    place = bench.directory / cache.WHEEL_FOLDER
+    engine.package(bench.spec(), place)
+    imported, load = [], engine.import_library
+    monkeypatch.setattr(
+        engine, "import_library", lambda *each: imported.append(each) or load(*each)
+    )
+    loaded = at_once(bench.load)
+    assert len(loaded) == len(imported) == 1
+    assert loaded.pop().info.directory == place

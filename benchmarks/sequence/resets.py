@@ -1,0 +1,261 @@
+"""Resets within sequences, as in reinforcement learning: our LSTM beside torch's cut at each reset.
+
+Torch's layers know no resets. They run piece by piece, where a piece ends at each step at which any
+row is reset; as a loop of cells; or with every piece of a row as a sequence of its own, packed,
+which is prepared beforehand. The fastest of these is measured. TorchRL's kernels for Triton take
+resets, and given states with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from lltm_jit.ops.rnn.layers import LSTM
+
+from ..shared import times
+from ..shared.table import Row
+from .cases import BACKWARD, PHASES, Case, compile_side_by_side, training_step, use_precision
+
+# Steps, rows, features and hidden units.
+SIZES = [(128, 128, 256, 256), (64, 64, 128, 128), (16, 4096, 128, 256), (64, 16, 512, 512)]
+SHARE = 0.03  # of the steps of each row that begin anew
+GOAL = 0.35  # of the best of the others
+OURS, TO_STATES = "LSTM", "to states"
+PIECES, CELLS, PACKED, TORCHRL = "nn in pieces", "nn.LSTMCell", "nn packed", "TorchRL"
+
+
+class Resets(nn.Module):
+    """One way to run an LSTM over a sequence whose rows are reset; all have the same weights."""
+
+    def __init__(self, case: Case, marks: Tensor) -> None:
+        super().__init__()
+        self.marks, self.batch_size = marks, case.batch_size
+        torch.manual_seed(0)
+        self.lstm = self.made(case)
+
+    def made(self, case: Case) -> nn.Module:
+        return case.module("nn.LSTM")
+
+
+class Ours(Resets):
+    def made(self, case: Case) -> nn.Module:
+        return case.module(OURS)
+
+    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+        output, (h, c) = self.lstm(input, reset=self.marks)
+        return output, h, c
+
+
+class OursToStates(Ours):
+    """To states of each step, which are zeros, so that results are the same."""
+
+    def __init__(self, case: Case, marks: Tensor) -> None:
+        super().__init__(case, marks)
+        shape = (case.steps, 1, case.batch_size, case.hidden_size)
+        self.state = torch.zeros(shape, device=case.device, dtype=case.dtype)
+
+    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+        output, (h, c) = self.lstm(input, reset=self.marks, reset_to=(self.state, self.state))
+        return output, h, c
+
+
+class Pieces(Resets):
+    """One call for the steps from one at which any row is reset to the next one."""
+
+    def __init__(self, case: Case, marks: Tensor) -> None:
+        super().__init__(case, marks)
+        starts = marks[1:].any(1).nonzero().flatten() + 1
+        self.cuts = [0, *starts.tolist(), case.steps]
+        self.kept = (~marks).to(case.dtype).unsqueeze(2)
+
+    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+        size = self.lstm.hidden_size
+        h = c = torch.zeros(1, self.batch_size, size, device=input.device, dtype=input.dtype)
+        outputs = []
+        for begin, end in pairwise(self.cuts):
+            h, c = h * self.kept[begin], c * self.kept[begin]
+            output, (h, c) = self.lstm(input[begin:end], (h, c))
+            outputs.append(output)
+        return torch.cat(outputs), h, c
+
+
+class Cells(Resets):
+    """The loop of many a recurrent PPO."""
+
+    def __init__(self, case: Case, marks: Tensor) -> None:
+        super().__init__(case, marks)
+        self.kept = (~marks).to(case.dtype).unsqueeze(2)
+
+    def made(self, case: Case) -> nn.Module:
+        sizes = (case.widths[0], case.hidden_size)
+        return nn.LSTMCell(*sizes, device=case.device, dtype=case.dtype)
+
+    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+        size = self.lstm.hidden_size
+        h = c = torch.zeros(self.batch_size, size, device=input.device, dtype=input.dtype)
+        outputs = []
+        for x, kept in zip(input, self.kept, strict=True):
+            h, c = self.lstm(x, (h * kept, c * kept))
+            outputs.append(h)
+        return torch.stack(outputs), h, c
+
+
+class Packed(Resets):
+    """Every piece of a row is a sequence. Where they lie is found beforehand, from the marks."""
+
+    def __init__(self, case: Case, marks: Tensor) -> None:
+        super().__init__(case, marks)
+        pieces = [
+            (row, begin, end)
+            for row, own in enumerate(marks.t().tolist())
+            for begin, end in pairwise([0, *(t for t in range(1, len(own)) if own[t]), len(own)])
+        ]
+        pieces.sort(key=lambda piece: piece[1] - piece[2])
+        of_steps = [
+            [(begin + t) * case.batch_size + row for row, begin, end in pieces if begin + t < end]
+            for t in range(pieces[0][2] - pieces[0][1])
+        ]
+        self.sizes = torch.tensor([len(own) for own in of_steps])
+        order = torch.tensor([place for own in of_steps for place in own])
+        self.order, self.back = order.to(case.device), order.argsort().to(case.device)
+
+    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+        data = input.flatten(0, 1).index_select(0, self.order)
+        packed, _ = self.lstm(PackedSequence(data, self.sizes))
+        output = packed.data.index_select(0, self.back).unflatten(0, input.shape[:2])
+        return (output,)
+
+
+class TorchRL(Resets):
+    """The function that its LSTMModule calls for a layer, with ``recurrent_backend="triton"``."""
+
+    def __init__(self, case: Case, marks: Tensor) -> None:
+        super().__init__(case, marks)
+        kernels = import_module("torchrl.modules.tensordict_module._rnn_triton")
+        self.precision = "tf32" if case.precision == "tf32" else "ieee"
+        self.function = kernels.lstm_triton
+        shape = (case.batch_size, case.steps, case.hidden_size)
+        self.state = torch.zeros(shape, device=case.device, dtype=case.dtype)
+        self.first = marks.t().contiguous()
+
+    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        weights = [getattr(self.lstm, name) for name in names]
+        x = input.transpose(0, 1).contiguous()
+        how = {"compute_dtype": input.dtype, "input_precision": self.precision}
+        output, *_ = self.function(x, self.state, self.state, *weights, self.first, **how)
+        return (output.transpose(0, 1),)
+
+
+def ways(case: Case) -> dict[str, type[Resets]]:
+    found: dict[str, type[Resets]] = {OURS: Ours, TO_STATES: OursToStates}
+    found |= {PIECES: Pieces, CELLS: Cells, PACKED: Packed}
+    takes = case.device.type == "cuda" and case.dtype in (torch.float, torch.bfloat16)
+    if takes and find_spec("torchrl"):
+        found[TORCHRL] = TorchRL
+    return found
+
+
+def cases(
+    dtype: torch.dtype, precision: str, device: torch.device, size: tuple[int, int, int] | None
+) -> list[Case]:
+    """Of `SIZES`, or of one size: steps, rows and hidden units."""
+    sizes = [(*size, size[2])] if size else SIZES
+    return [
+        Case(rows, hidden, steps, dtype, device, precision, OURS, features=features)
+        for steps, rows, features, hidden in sizes
+    ]
+
+
+def marks_of(case: Case) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    marks = torch.rand(case.steps, case.batch_size, generator=generator) < SHARE
+    return marks.to(case.device)
+
+
+def measure(found: list[Case], seconds: float) -> Iterator[list[Row]]:
+    """Time all ways in turns. The states of a reset are zeros, so that all compute the same."""
+    if found[0].device.type == "cuda":
+        for case in found:
+            meta = [LSTM(1, case.hidden_size, device="meta", dtype=case.dtype)]
+            with use_precision(case.precision):
+                compile_side_by_side(meta, [case.batch_size], lengths=True)
+    for case in found:
+        for phase in PHASES:
+            with use_precision(case.precision):
+                group = rows(case, phase, seconds)
+            yield group
+
+
+def rows(case: Case, phase: str, seconds: float) -> list[Row]:
+    """Time ours, TorchRL's, and the fastest of torch's ways, which each way of calling has."""
+    marks = marks_of(case)
+    modules = {name: way(case, marks) for name, way in ways(case).items()}
+    functions = {name: step(module, case.input(), phase) for name, module in modules.items()}
+    results = {name: function()[0] for name, function in functions.items()}
+    usual, checks = results[PACKED], {}
+    for name in (OURS, TO_STATES):
+        error = ((results[name] - usual).norm() / usual.norm()).item()
+        checks[name] = "match" if error < _TOLERANCE[case.type] else f"error {error:.1e}"
+    on_gpu = case.device.type == "cuda"
+    found: dict[str, dict[str, times.Times]] = {}
+    for mode in (times.GRAPH, times.HOST) if on_gpu else (times.HOST,):
+        torchs = {name: functions[name] for name in (PIECES, CELLS, PACKED)}
+        sides = {name: functions[name] for name in functions if name not in torchs}
+        best = fastest(torchs, mode)
+        sides[best] = functions[best]
+        for name, by_mode in times.measure(sides, seconds, (mode,)).items():
+            found.setdefault(name, {}).update(by_mode)
+    others = [name for name in found if name not in checks]
+    return [
+        Row(
+            table=f"LSTM, {case.type}, {case.device.type}, {SHARE:.0%} resets, times of a call",
+            case=f"T{case.steps} B{case.batch_size} I{case.widths[0]} H{case.hidden_size}",
+            phase=phase,
+            name=name,
+            times=by_mode,
+            beside=dict.fromkeys(others, GOAL if on_gpu else None) if name in checks else {},
+            check=checks.get(name, "-"),
+        )
+        for name, by_mode in found.items()
+    ]
+
+
+def fastest(functions: Mapping[str, Callable[[], Any]], mode: str) -> str:
+    """By a trial of a call or two."""
+    trials = {}
+    for name, function in functions.items():
+        try:
+            timer = times.graph_timer(function, 1) if mode == times.GRAPH else None
+        except RuntimeError:  # what no graph captures, such as a copy of lengths from the host
+            torch.cuda.synchronize()
+            continue
+        timer = timer or times.host_timer(function)
+        trials[name] = timer.timeit(2).mean
+    return min(trials, key=lambda name: trials[name])
+
+
+# Between two ways that round differently: norms of differences over norms.
+_TOLERANCE = {
+    "float64": 1e-10,
+    "float32": 1e-4,
+    "float32 (TF32)": 1e-2,
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+}
+
+
+def step(module: nn.Module, x: Tensor, phase: str) -> Callable[[], Any]:
+    if phase == BACKWARD:
+        return training_step(module, x)
+    module.eval()
+    return torch.no_grad()(partial(module, x))

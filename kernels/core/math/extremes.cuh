@@ -1,0 +1,26 @@
+// The smaller and the larger of two floats; NaN if one of them is.
+#pragma once
+
+namespace lltm_jit {
+
+__device__ __forceinline__ float smaller_or_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+#else
+  return a < b || isnan(a) ? a : b;
+#endif
+}
+
+__device__ __forceinline__ float larger_or_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+#else
+  return a > b || isnan(a) ? a : b;
+#endif
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,411 @@
+"""Resets to given states: of the operator, by a loop, and of layers, by layers of one step."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from op_testing import DEVICES, DTYPES, EVERY_BACKEND, bits, needs_gpu
+from sequence_testing import CELLS, LAYERS, Inputs, cell_of, inputs_of, results_and_gradients
+from test_sequence import check
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+import lltm_jit
+from lltm_jit import native
+from lltm_jit.functional import recurrent_sequence
+
+
+def with_states(inputs: Inputs, one: bool) -> Inputs:
+    """With states to reset to, one for all steps or one for each; those of the first come last."""
+    steps = 1 if one else len(inputs.gates)
+
+    def given(state: Tensor | None) -> Tensor | None:
+        if state is None:
+            return None
+        more = [state.roll(i, -2).mul(0.9**i) for i in range(1, steps + 1)]
+        return torch.stack([state, *more])
+
+    return inputs._replace(h_0=given(inputs.h_0), c_0=given(inputs.c_0))
+
+
+# One block, several, and a grid; and more rows than one of them has.
+SIZES = [(8, 6, 16), (9, 5, 7), (6, 40, 72)]
+LARGE_SIZES = [(5, 20, 256), (4, 70, 512), (4, 12, 776), (3, 300, 64), (3, 3, 2120)]
+
+
+@pytest.mark.thinned
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_values_and_gradients(cell, one, reverse, size, dtype, device):
+    inputs = with_states(inputs_of(cell, *size, dtype, device, control=True), one)
+    if reverse:  # what is held then comes first in memory
+        inputs = inputs._replace(control=inputs.control.flip(0))
+    check(cell, inputs, reverse)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("size", LARGE_SIZES, ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_large_sizes(cell, size, dtype):
+    inputs = with_states(inputs_of(cell, *size, dtype, "cuda", control=True), one=False)
+    check(cell, inputs)
+    first = bits(results_and_gradients(cell, inputs))
+    assert bits(results_and_gradients(cell, inputs)) == first
+
+
+@pytest.fixture
+def without_kernels():
+    native.rnn.register_ops(kernels=False)
+    yield
+    native.rnn.register_ops()
+
+
+@pytest.mark.usefixtures("without_kernels")
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_by_formulas(cell, one):
+    test_values_and_gradients(cell, one, True, (5, 4, 7), torch.float, "cpu")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_cells_alone(cell, device):
+    """h is then reset to zeros."""
+    if cell_of(cell).states == 1:
+        return
+    inputs = inputs_of(cell, 5, 6, 16, torch.float, device, control=True)
+    inputs = inputs._replace(c_0=with_states(inputs, one=True).c_0)
+    check(cell, inputs)
+    check(cell, inputs._replace(h_0=None))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradcheck(cell, one, device):
+    inputs = with_states(inputs_of(cell, 3, 2, 3, device=device, control=True), one)
+    inputs = inputs.requires_grad()
+
+    def function(*leaves):
+        rest = iter(leaves)
+        given = [tensor if tensor is None else next(rest) for tensor in inputs[:6]]
+        return recurrent_sequence(cell, *given, inputs.control)[: 1 + cell_of(cell).states]
+
+    leaves = inputs.leaves()
+    batched = {"check_forward_ad": True, "check_batched_grad": True}
+    assert gradcheck(function, leaves, fast_mode=True, **batched)
+    assert gradgradcheck(function, leaves, fast_mode=True)
+
+
+def test_errors_of_the_operator():
+    inputs = with_states(inputs_of("lstm", 5, 3, 7), one=True)
+    wrong = inputs._replace(c_0=inputs.c_0.repeat(2, 1, 1, 1))
+    with pytest.raises(RuntimeError, match=r"c_0 .* = \[6, 1, 3, 7\], but got \[4, 1, 3, 7\]"):
+        recurrent_sequence("lstm", *wrong)
+
+
+# ----------------------------------------------------------------------------------- of layers --
+
+
+def as_state(tensors: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+def as_list(state: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else list(state)
+
+
+def loop(layer, x, state, reset, to, lengths=None):
+    """A call of the layer for each step: output, last states, and the states after each step."""
+    outputs, every = [], []
+    for t in range(len(x)):
+        at_t = [s if s.dim() == 3 else s[t] for s in to]
+        marked = reset[t].view(-1, 1)
+        old = [torch.where(marked, new, s) for new, s in zip(at_t, state, strict=True)]
+        output, last = layer(x[t : t + 1], as_state(old))
+        held = torch.zeros_like(marked) if lengths is None else (lengths <= t).view(-1, 1)
+        state = [torch.where(held, *pair) for pair in zip(state, as_list(last), strict=True)]
+        outputs.append(output.masked_fill(held, 0))
+        every.append([s.masked_fill(held, 0) for s in state])
+    return [torch.cat(outputs), *state, *map(torch.stack, zip(*every, strict=True))]
+
+
+def case(layer, one, device="cpu", dtype=torch.double):
+    """Input, states, resets, states to reset to, and lengths."""
+    steps, rows = 7, 4
+    sizes = [layer.proj_size or layer.hidden_size]
+    sizes += [layer.hidden_size] * (layer.cell.states - 1)
+    layers = layer.num_layers * (1 + layer.bidirectional)
+
+    def random(*shape):
+        return torch.rand(shape, dtype=dtype, device=device, requires_grad=True)
+
+    x = random(steps, rows, layer.input_size)
+    state = [random(layers, rows, size) for size in sizes]
+    to = [random(*([] if one else [steps]), layers, rows, size) for size in sizes]
+    reset = torch.rand(steps, rows, device=device) < 0.4
+    return x, state, reset, to, torch.tensor([7, 3, 0, 5], device=device)
+
+
+def gradients(results, leaves):
+    weights = [torch.linspace(-1, 1, r.numel()).view(r.shape).to(r) for r in results]
+    loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
+    return torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+
+
+def assert_as_loop(layer, x, state, reset, to, lengths, function=None):
+    output, last, every = (function or layer)(
+        x, as_state(state), lengths=lengths, reset=reset, reset_to=as_state(to), return_states=True
+    )
+    found = [output, *as_list(last), *as_list(every)]
+    expected = loop(layer, x, state, reset, to, lengths)
+    torch.testing.assert_close(found, expected)
+    leaves = [x, *state, *to, *layer.parameters()]
+    torch.testing.assert_close(gradients(found, leaves), gradients(expected, leaves))
+
+
+PROJECTED = {"projected LSTM": {"proj_size": 3}}
+
+
+def layer_of(kind, device="cpu", num_layers=2, **named):
+    make = LAYERS["LSTM"] if kind in PROJECTED else LAYERS[kind]
+    more = PROJECTED.get(kind, {})
+    return make(5, 8, num_layers, dtype=torch.double, device=device, **more, **named)
+
+
+KINDS = [*LAYERS, *PROJECTED]
+
+
+@pytest.mark.thinned
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("checkpoint", [0, 3])
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers(kind, one, checkpoint, lengths, device):
+    layer = layer_of(kind, device, checkpoint=checkpoint)
+    *given, ends = case(layer, one, device)
+    assert_as_loop(layer, *given, ends if lengths else None)
+
+
+@pytest.mark.thinned
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("num_heads", [1, 2])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_directions(kind, one, lengths, together, num_heads, device, monkeypatch):
+    """The other one is the forward direction of the reversed sequence, one mark further."""
+    if kind in PROJECTED and num_heads > 1:
+        return
+    layer = layer_of(kind, device, num_layers=1, bidirectional=True, num_heads=num_heads)
+    x, state, reset, to, ends = case(layer, one, device)
+    ends = ends if lengths else None
+    named = {"lengths": ends, "return_states": True}
+    each = []
+    for direction in (0, 1):
+        single = layer_of(kind, device, num_layers=1, num_heads=num_heads)
+        for name in [*single._parameters]:
+            single._parameters[name] = getattr(layer, name + "_reverse" * direction)
+        own = as_state([s[direction].unsqueeze(0) for s in state])
+        own_to = [s[..., direction, :, :].unsqueeze(-3) for s in to]
+        given = x, reset, own_to
+        if direction:
+            given = reversed_case(*given, ends)
+        output, last, every = single(
+            given[0], own, reset=given[1], reset_to=as_state(given[2]), **named
+        )
+        steps = [output, *as_list(every)]
+        each.append((as_list(last), [flipped(s, ends) for s in steps] if direction else steps))
+    (last, steps), (other_last, other_steps) = each
+    expected = [torch.cat([steps[0], other_steps[0]], 2)]
+    expected += [torch.cat(pair) for pair in zip(last, other_last, strict=True)]
+    expected += [torch.cat(pair, 1) for pair in zip(steps[1:], other_steps[1:], strict=True)]
+    if not together:
+        monkeypatch.setattr(type(layer), "_together", lambda *_: False)
+    output, last, every = layer(x, as_state(state), reset=reset, reset_to=as_state(to), **named)
+    found = [output, *as_list(last), *as_list(every)]
+    torch.testing.assert_close(found, expected)
+    leaves = [x, *state, *to, *layer.parameters()]
+    torch.testing.assert_close(gradients(found, leaves), gradients(expected, leaves))
+
+
+def flipped(steps, ends):
+    """The steps of each row in the opposite order; what is behind its end stays."""
+    if ends is None:
+        return steps.flip(0)
+    order = torch.arange(len(steps), device=steps.device).unsqueeze(1)
+    order = torch.where(order < ends, ends - 1 - order, order)
+    row_dim = 1 if steps.dim() == 3 else 2  # a layer's states have the layer before it
+    shape = [1] * steps.dim()
+    shape[0], shape[row_dim] = order.shape
+    return steps.gather(0, order.view(shape).expand_as(steps))
+
+
+def reversed_case(x, reset, to, ends):
+    """A mark stands before its step, and so behind it for the other direction."""
+    marks = torch.cat([reset[1:], torch.zeros_like(reset[:1])])
+    if ends is not None:
+        steps = torch.arange(len(x), device=x.device).unsqueeze(1)
+        marks = marks & (steps < ends - 1)
+    marks = flipped(marks.unsqueeze(2), ends).squeeze(2)
+    moved = []
+    for state in to:
+        if state.dim() == 4:
+            state = flipped(torch.cat([state[1:], torch.zeros_like(state[:1])]), ends)
+        moved.append(state)
+    return flipped(x, ends), marks, moved
+
+
+# On a GPU one block, a cluster, a grid, and steps; with padded gates.
+ON_GPU = [pytest.param("cuda", size, marks=needs_gpu) for size in (16, 70, 200, 600, 2120)]
+
+
+@pytest.mark.parametrize(("device", "hidden_size"), [("cpu", 17), *ON_GPU])
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "SLSTM", "GRU"])
+def test_states_of_kernels(kind, lengths, dtype, device, hidden_size):
+    """Of results with gradients, and with those of the states; and of some without."""
+    torch.backends.cudnn.rnn.fp32_precision = "ieee"
+    layer = LAYERS[kind](5, hidden_size, dtype=dtype, device=device)
+    x, state, reset, to, ends = case(layer, False, device, dtype)
+    if not lengths:
+        ends = None
+    leaves = [x, *state, *to, *layer.parameters()]
+    named = {"lengths": ends, "reset": reset, "reset_to": as_state(to), "return_states": True}
+    output, last, every = layer(x, as_state(state), **named)
+    found = [output, *as_list(last), *as_list(every)]
+    with torch.no_grad():
+        output, last, every = layer(x, as_state(state), **named)
+    again = [output, *as_list(last), *as_list(every)]
+    torch.testing.assert_close(again, found, rtol=0.01, atol=0.01)
+    exact = copy.deepcopy(layer).double()
+    x, *others = [t.detach().double().requires_grad_() for t in (x, *state, *to)]
+    state, to = others[: len(state)], others[len(state) :]
+    expected = loop(exact, x, state, reset, to, ends)
+    found_gradients = gradients(smooth(kind, found), leaves)
+    right = gradients(smooth(kind, expected), [x, *others, *exact.parameters()])
+    most = 2e-5 if dtype is torch.float else 2e-2
+    pairs = [*zip(found, expected, strict=True), *zip(found_gradients, right, strict=True)]
+    for ours, theirs in pairs:
+        assert (ours - theirs).norm() <= most * theirs.norm() + 1e-6
+
+
+def smooth(kind, results):
+    """Of an sLSTM without its m, whose derivative jumps, and what depends on it."""
+    return [results[0], results[1], results[-4]] if kind == "SLSTM" else results
+
+
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_layouts_of_states(kind, one):
+    """With the batch first, without a batch, and with one state of all rows."""
+    layer = layer_of(kind)
+    x, state, reset, to, _ = case(layer, one)
+    right = layer(x, as_state(state), reset=reset, reset_to=as_state(to), return_states=True)
+    layer.batch_first = True
+    first, *others = layer(
+        x.transpose(0, 1),
+        as_state(state),
+        reset=reset.t(),
+        reset_to=as_state(to),
+        return_states=True,
+    )
+    torch.testing.assert_close((first.transpose(0, 1), *others), right)
+    layer.batch_first = False
+    single = layer(
+        x[:, 0],
+        as_state([s[:, 0] for s in state]),
+        reset=reset[:, 0],
+        reset_to=as_state([s[..., 0, :] for s in to]),
+        return_states=True,
+    )
+    flat = [single[0], *as_list(single[1]), *as_list(single[2])]
+    whole = [right[0], *as_list(right[1]), *as_list(right[2])]
+    torch.testing.assert_close(flat, [t[..., 0, :] for t in whole])
+    learned = [s[..., :1, :].detach().requires_grad_() for s in to]
+    for_all = [s.expand(*s.shape[:-2], 4, -1) for s in learned]
+    found, expected = (
+        layer(x, reset=reset, reset_to=as_state(given))[0] for given in (learned, for_all)
+    )
+    assert torch.equal(found, expected)
+    found, expected = (torch.autograd.grad(y.sum(), learned) for y in (found, expected))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@EVERY_BACKEND
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "projected LSTM"])
+def test_compiled(kind, backend, device):
+    layer = layer_of(kind, device)
+    *given, ends = case(layer, False, device)
+    function = torch.compile(layer.forward, backend=backend, fullgraph=True)
+    assert_as_loop(layer, *given, ends, function)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "SLSTM"])
+def test_autocast(kind, dtype, device):
+    layer = LAYERS[kind](5, 8, device=device)
+    x, state, reset, to, _ = case(layer, False, device, torch.float)
+    named = {"reset": reset, "reset_to": as_state(to), "return_states": True}
+    with torch.autocast(device, dtype):
+        output, last, every = layer(x, as_state(state), **named)
+        plain_output, plain_last = layer(x, as_state(state), reset=reset, reset_to=as_state(to))
+    assert output.dtype == plain_output.dtype
+    torch.testing.assert_close(last, plain_last)
+    for one, of_steps in zip(as_list(last), as_list(every), strict=True):
+        assert one.dtype == of_steps.dtype
+        torch.testing.assert_close(of_steps[-1], one, rtol=0.02, atol=0.02)
+
+
+def test_a_replay_buffer():
+    """What one call has returned starts the next one, at each step of its own."""
+    layer = lltm_jit.LSTM(5, 8)
+    x = torch.randn(6, 3, 5)
+    output, _, states = layer(x, return_states=True)
+    before = tuple(torch.cat([torch.zeros_like(s[:1]), s[:-1]]) for s in states)
+    reset = torch.rand(6, 3) < 0.5
+    again, _ = layer(x, reset=reset, reset_to=before)
+    torch.testing.assert_close(again, output)
+
+
+WRONG = {
+    "no reset": ({"reset_to": torch.zeros(2, 4, 8)}, ValueError, "expected reset, where rows"),
+    "a count": ({"reset_to": (torch.zeros(2, 4, 8),) * 2}, TypeError, "reset_to to be a tensor"),
+    "a rank": ({"reset_to": torch.zeros(8)}, RuntimeError, r"dimensions \[layers, batch, hidden\]"),
+    "a size": (
+        {"reset_to": torch.zeros(7, 2, 3, 8)},
+        RuntimeError,
+        r"reset_to to have shape \[steps, layers, batch, hidden\] = \[7, 2, 4, 8\], but got "
+        r"\[7, 2, 3, 8\]",
+    ),
+    "a dtype": (
+        {"reset_to": torch.zeros(2, 4, 8).double()},
+        RuntimeError,
+        "reset_to to have the dtype of the parameters",
+    ),
+    "a device": (
+        {"reset_to": torch.zeros(2, 4, 8, device="meta")},
+        RuntimeError,
+        "reset_to to have the device of the parameters",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_errors(way):
+    named, error, message = WRONG[way]
+    reset = {} if way == "no reset" else {"reset": torch.zeros(7, 4)}
+    with pytest.raises(error, match=rf"^GRU\(\): .*{message}"):
+        lltm_jit.GRU(5, 8, 2)(torch.zeros(7, 4, 5), **reset, **named)
