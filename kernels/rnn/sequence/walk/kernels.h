@@ -2,7 +2,7 @@
 //
 // Note [Cells without a product]
 // A lane has one or two units of a row, and goes through the steps with no other unit's help. What limits it is the
-// memory: enough steps must be on their way at once. If the cell is linear in its states, kWarps warps of a block have
+// memory: enough steps must be on their way at once. If the cell is linear in its states, the warps of a block have
 // consecutive parts of each tile of steps: each composes the map of its part, factors * states + sums, and then knows
 // the states that its part begins with from the maps of the parts before. Few rows also divide the sequence into
 // pieces for several blocks: a launch before computes the maps of all pieces. Other cells have one warp in a block.
@@ -15,8 +15,8 @@ namespace lltm_jit {
 constexpr int kWalkUnits = 2;  // of a lane, where all arrays are aligned for it
 
 struct WalkShape {
-  int warps,
-      steps;  // of a block's tile: steps for each warp, on their way while the tile before is computed
+  // Of a block's tile: steps for each warp, on their way while the tile before is computed.
+  int warps, steps;
 
   LLTM_JIT_HOST_DEVICE constexpr int tile() const { return warps * steps; }
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps; }
