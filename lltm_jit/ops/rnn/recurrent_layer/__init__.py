@@ -88,7 +88,8 @@ class RecurrentLayer(Warmed):
             no effect under :mod:`torch.func`.
         num_heads: N, the number of heads that the hidden units are divided into. Heads have no
             recurrent weights between them: ``weight_hh_lk`` has the shape (N, GH/N, H/N), the
-            diagonal blocks of the gates' matrices.
+            diagonal blocks of the gates' matrices. With N = H each unit sees its own old output
+            alone, so that an RNN with relu is an IndRNN.
         device: the device of the parameters.
         dtype: the dtype of the parameters: half, bfloat16, float or double.
 
@@ -156,7 +157,7 @@ class RecurrentLayer(Warmed):
             ``(output, state)``: the hidden states of all steps, with the shape of ``input`` but DH
             features, and the last states. With ``return_states``, ``(output, state, states)``: the
             states after each step, in the form of ``state`` with the dimension of the steps in
-            front, whatever ``batch_first``. Behind the end of a sequence they are zero.
+            front, whatever ``batch_first``. After the end of a sequence they are zero.
 
         Raises:
             ValueError: if ``input`` has the wrong number of dimensions, or the wrong dtype.
@@ -215,11 +216,9 @@ class RecurrentLayer(Warmed):
         self, name: str, batch_size: int, hx: State | None, batched: bool
     ) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
-        return (
-            None
-            if hx is None
-            else whole_states(name, hx, self._sizes_of_states(batch_size), batched)
-        )
+        if hx is None:
+            return None
+        return whole_states(name, hx, self._sizes_of_states(batch_size), batched)
 
     def _sizes_of_states(self, batch_size: int) -> list[tuple[int, int, int]]:
         features = [self._output_size, *[self.hidden_size] * (self.cell.states - 1)]

@@ -141,10 +141,10 @@ class TorchLayer(nn.RNNBase):
         self._flat_weights[:] = weights
 
     def _returned(self, output: Tensor, recorded: bool = False) -> Tensor:
-        """The output as a call returns it: a copy, and no view, where it may change in place."""
-        if recorded or not (self.output_may_change and output.is_cpu):
+        """The output as a call returns it: a copy where a backward pass needs what may change."""
+        if recorded or not (self.output_may_change and output.is_cpu and output.requires_grad):
             return output
-        return output.clone() if output.requires_grad else output.detach()
+        return output.clone()
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
