@@ -249,8 +249,7 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
     }
     for (int s = 0; s < cell.states; ++s) {
       if (sequence.resets_to_given(s)) {
-        grad_resets[s][t] =
-            in.control ? old[s].masked_fill(step.resets.logical_not(), 0) : zeros;
+        grad_resets[s][t] = in.control ? old[s].masked_fill(step.resets.logical_not(), 0) : zeros;
       }
       if (in.control) old[s] = grad[s].where(step.holds, old[s].masked_fill(step.resets, 0));
       grad[s] = old[s];

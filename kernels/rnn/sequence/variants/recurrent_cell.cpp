@@ -170,16 +170,11 @@ void compare(const double* numbers, const double* grad_now, double* dual, double
 // linear, numbers in a CellStep
 extern "C" void recurrent_cell_sizes(int (&sizes)[10]) {
   using Traits = CellTraits<CELL>;
-  const int found[] = {Traits::kGates,
-                       Traits::kStates,
-                       Traits::kParameters,
-                       Traits::kAddsGates,
-                       Traits::kProduct,
-                       Traits::kNormalisesGates,
-                       Traits::kNormalises,
-                       HasOwnBackward<CELL>::value,
-                       Traits::kLinear,
-                       kNumbers<CELL>};
+  const int found[] = {Traits::kGates,      Traits::kStates,
+                       Traits::kParameters, Traits::kAddsGates,
+                       Traits::kProduct,    Traits::kNormalisesGates,
+                       Traits::kNormalises, HasOwnBackward<CELL>::value,
+                       Traits::kLinear,     kNumbers<CELL>};
   std::copy_n(found, 10, sizes);
 }
 

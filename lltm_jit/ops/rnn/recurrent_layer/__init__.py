@@ -374,8 +374,7 @@ class RecurrentLayer(Warmed):
 
         cell = self.cell
         weight_ih = of("weight_ih")
-        none = weight_ih.new_empty(0, self.hidden_size)
-        weight_hh = of("weight_hh") if cell.product else none
+        weight_hh = of("weight_hh") if cell.product else weight_ih.new_empty(0, self.hidden_size)
         weights_hr = own.get("weight_hr", [])
         bias = of("bias_ih") if self.bias else None
         bias_hh = of("bias_hh") if self.bias and cell.hidden_bias else None

@@ -16,9 +16,12 @@ from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 
 def test_each_cell_of_the_library_has_a_layer():
-    """Its class in lower case is the name in kernels/rnn/cells/cells.h."""
+    """Its class in lower case is the name in kernels/rnn/cells/cells.h; norms have their own."""
     cells = {name: Cell(name, *facts) for name, *facts in native.rnn.own_cells()}
-    assert {name: cell_of(name) for name in layers.LAYERS} == cells
+    with_norms = [lltm_jit.LayerNormGRU(2, 3)]
+    with_norms += [lltm_jit.LayerNormLSTM(2, 3, carried=carried) for carried in (False, True)]
+    known = {name: cell_of(name) for name in layers.LAYERS}
+    assert known | {layer.cell.name: layer.cell for layer in with_norms} == cells
     assert cells["gru"] == Cell("gru", gates=3, states=1, parameters=0, adds_gates=False)
 
 

@@ -157,6 +157,28 @@ def test_other_dtypes(kind, dtype, device, size):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", LAYERS)
+def test_a_reset_to_a_state_begins_with_it(kind, device):
+    """As a call from there on does, states of all steps and gradients included."""
+    layer = made(kind, 5, 12, device=device)
+    x = torch.randn(6, 2, 5, dtype=torch.double, device=device, requires_grad=True)
+    count = layer.cell.states
+    given = [torch.randn(1, 2, 12, dtype=torch.double, device=device) for _ in range(count)]
+    state = given[0] if count == 1 else tuple(given)
+    marks = torch.zeros(6, 2, dtype=torch.bool, device=device)
+    marks[4] = True
+    results = layer(x, reset=marks, reset_to=state, return_states=True)
+    parts = layer(x[:4], return_states=True), layer(x[4:], state, return_states=True)
+    (output, last, states), ((before, _, old), (after, end, new)) = results, parts
+    pairs = zip(flat((before, old)), flat((after, new)), strict=True)
+    expected = [*(torch.cat(pair) for pair in pairs), *flat((after, end))[1:]]
+    found = [*flat((output, states)), *flat((output, last))[1:]]
+    torch.testing.assert_close(found, expected)
+    inputs = [x, *layer.parameters()]
+    torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_numbers_far_from_zero_are_normalised(kind, device):
     """Their variance is not a difference of large numbers."""
     layer = made(kind, 5, 64, dtype=torch.float, device=device)
