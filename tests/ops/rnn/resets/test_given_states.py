@@ -352,6 +352,32 @@ def test_compiled(kind, backend, device):
     assert_as_loop(layer, *given, ends, function)
 
 
+class Resetting(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, reset, to):
+        return self.layer(x, reset=reset, reset_to=to, return_states=True)
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_exported_for_any_number_of_steps_and_rows(one):
+    model = Resetting(lltm_jit.LSTM(5, 8))
+    steps, rows = (torch.export.Dim(name, min=3, max=99) for name in ("steps", "rows"))
+    of_state = {1: rows} if one else {0: steps, 2: rows}
+    shapes = {"x": {0: steps, 1: rows}, "reset": {0: steps, 1: rows}, "to": (of_state, of_state)}
+
+    def inputs(steps, rows):
+        size = (1, rows, 8) if one else (steps, 1, rows, 8)
+        to = torch.randn(size), torch.randn(size)
+        return torch.randn(steps, rows, 5), torch.rand(steps, rows) < 0.3, to
+
+    program = torch.export.export(model, inputs(6, 4), dynamic_shapes=shapes)
+    given = inputs(9, 3)
+    torch.testing.assert_close(program.module()(*given), model(*given))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "SLSTM"])
