@@ -11,6 +11,7 @@ from benchmarks.sequence import (
     check,
     compile_kernels,
     heads,
+    others,
     padding,
     published,
     resets,
@@ -317,6 +318,26 @@ def test_padding_beside_the_next_multiple(capsys, tmp_path, monkeypatch, quick_c
     ]
     assert [row["beside"] for row in rows[:3]] == [{}, {"H 16": 1.03}, {"H 16": 1.03}]
     assert "float32, cpu, B 20, T 35, times of one step" in capsys.readouterr().out
+
+
+def test_cells_of_other_kinds(capsys, tmp_path, monkeypatch, quick_clock):
+    """Each beside what does the same: the script's gradients are those of the layer."""
+    monkeypatch.setattr(others, "_STEPS", {"minGRU": 4, "LayerNormLSTM": 3})
+    monkeypatch.setattr(others, "_UNITS", {"minGRU": [6], "LayerNormLSTM": [5]})
+    file = tmp_path / "figures.json"
+    quick = ["--others", "-b", "2", "--dtype", "float", "--seconds", "0.001", "--json", str(file)]
+    assert main(["sequence", *quick]) == 0
+    assert [(row["phase"], row["name"]) for row in saved(file)] == [
+        (phase, name)
+        for names in (("minGRU", "a copy"), ("LayerNormLSTM", "TorchScript", "LSTM"))
+        for phase in PHASES
+        for name in names
+    ]
+    assert "float32, cpu, 3 steps, times of one step" in capsys.readouterr().out
+    assert main(["sequence", *quick, "--steps", "3"]) == 1
+    for phase in PHASES:
+        steps = others._norms(2, 5, torch.double, CPU, phase)
+        torch.testing.assert_close(steps["LayerNormLSTM"](), steps["TorchScript"]())
 
 
 @pytest.mark.parametrize("ours", ["--heads", "--padding"])
