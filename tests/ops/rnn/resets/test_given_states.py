@@ -172,15 +172,16 @@ def assert_as_loop(layer, x, state, reset, to, lengths, function=None):
 
 
 PROJECTED = {"projected LSTM": {"proj_size": 3}}
+NORMALISED = {"LN-LSTM": lltm_jit.LayerNormLSTM, "LN-GRU": lltm_jit.LayerNormGRU}
 
 
 def layer_of(kind, device="cpu", num_layers=2, **named):
-    make = LAYERS["LSTM"] if kind in PROJECTED else LAYERS[kind]
+    make = {**LAYERS, **NORMALISED}.get(kind, LAYERS["LSTM"])
     more = PROJECTED.get(kind, {})
     return make(5, 8, num_layers, dtype=torch.double, device=device, **more, **named)
 
 
-KINDS = [*LAYERS, *PROJECTED]
+KINDS = [*LAYERS, *PROJECTED, *NORMALISED]
 
 
 @pytest.mark.thinned
@@ -204,7 +205,7 @@ def test_layers(kind, one, checkpoint, lengths, device):
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_directions(kind, one, lengths, together, num_heads, device, monkeypatch):
     """The other one is the forward direction of the reversed sequence, one mark further."""
-    if kind in PROJECTED and num_heads > 1:
+    if kind not in LAYERS and num_heads > 1:
         return
     layer = layer_of(kind, device, num_layers=1, bidirectional=True, num_heads=num_heads)
     x, state, reset, to, ends = case(layer, one, device)
