@@ -172,15 +172,16 @@ def assert_as_loop(layer, x, state, reset, to, lengths, function=None):
 
 
 PROJECTED = {"projected LSTM": {"proj_size": 3}}
+NORMALISED = {"LN-LSTM": lltm_jit.LayerNormLSTM, "LN-GRU": lltm_jit.LayerNormGRU}
 
 
 def layer_of(kind, device="cpu", num_layers=2, **named):
-    make = LAYERS["LSTM"] if kind in PROJECTED else LAYERS[kind]
+    make = {**LAYERS, **NORMALISED}.get(kind, LAYERS["LSTM"])
     more = PROJECTED.get(kind, {})
     return make(5, 8, num_layers, dtype=torch.double, device=device, **more, **named)
 
 
-KINDS = [*LAYERS, *PROJECTED]
+KINDS = [*LAYERS, *PROJECTED, *NORMALISED]
 
 
 @pytest.mark.thinned
@@ -204,7 +205,7 @@ def test_layers(kind, one, checkpoint, lengths, device):
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_directions(kind, one, lengths, together, num_heads, device, monkeypatch):
     """The other one is the forward direction of the reversed sequence, one mark further."""
-    if kind in PROJECTED and num_heads > 1:
+    if kind not in LAYERS and num_heads > 1:
         return
     layer = layer_of(kind, device, num_layers=1, bidirectional=True, num_heads=num_heads)
     x, state, reset, to, ends = case(layer, one, device)
@@ -350,6 +351,32 @@ def test_compiled(kind, backend, device):
     *given, ends = case(layer, False, device)
     function = torch.compile(layer.forward, backend=backend, fullgraph=True)
     assert_as_loop(layer, *given, ends, function)
+
+
+class Resetting(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, reset, to):
+        return self.layer(x, reset=reset, reset_to=to, return_states=True)
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_exported_for_any_number_of_steps_and_rows(one):
+    model = Resetting(lltm_jit.LSTM(5, 8))
+    steps, rows = (torch.export.Dim(name, min=3, max=99) for name in ("steps", "rows"))
+    of_state = {1: rows} if one else {0: steps, 2: rows}
+    shapes = {"x": {0: steps, 1: rows}, "reset": {0: steps, 1: rows}, "to": (of_state, of_state)}
+
+    def inputs(steps, rows):
+        size = (1, rows, 8) if one else (steps, 1, rows, 8)
+        to = torch.randn(size), torch.randn(size)
+        return torch.randn(steps, rows, 5), torch.rand(steps, rows) < 0.3, to
+
+    program = torch.export.export(model, inputs(6, 4), dynamic_shapes=shapes)
+    given = inputs(9, 3)
+    torch.testing.assert_close(program.module()(*given), model(*given))
 
 
 @pytest.mark.parametrize("device", DEVICES)
