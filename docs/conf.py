@@ -11,6 +11,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 # Docstrings need no kernels. Sphinx reads all attributes, and a layer's cell would build some.
 os.environ.update(LLTM_JIT_AT_IMPORT="0", LLTM_JIT_DISABLE_JIT="1")
+from torch import nn
+
 import lltm_jit
 from lltm_jit.ops.rnn.layers import LAYERS
 
@@ -31,10 +33,10 @@ napoleon_custom_sections = ["Note"]
 
 
 def list_layers(app: Any, page: str, source: list[str]) -> None:
-    """Have the page of recurrent layers show all of them."""
+    """Have the page of recurrent layers show all of them, first those that torch has, too."""
+    layers = sorted(dict.fromkeys(LAYERS.values()), key=lambda each: not hasattr(nn, each.__name__))
     lines = (
-        f".. autoclass:: {layer.__name__}(input_size, hidden_size, **options)"
-        for layer in dict.fromkeys(LAYERS.values())
+        f".. autoclass:: {each.__name__}(input_size, hidden_size, **options)" for each in layers
     )
     source[0] = re.sub(r"^\.\. layers: .*$", "\n".join(lines), source[0], flags=re.MULTILINE)
 

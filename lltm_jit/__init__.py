@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lltm_jit.jit.loading.reload import Reload
     from lltm_jit.jit.torch_api import build, load, load_inline
     from lltm_jit.ops.rnn.convert import convert, revert
+    from lltm_jit.ops.rnn.layer_norm import LayerNormGRU, LayerNormLSTM
     from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM, RNN, SLSTM
     from lltm_jit.ops.rnn.own_cell import recurrent_cell
     from lltm_jit.ops.rnn.single_cells import GRUCell, LSTMCell, RNNCell
@@ -55,6 +56,8 @@ __all__ = [
     "Kernel",
     "LLTMCell",
     "LSTMCell",
+    "LayerNormGRU",
+    "LayerNormLSTM",
     "LltmJitError",
     "PackageInfo",
     "RNNCell",
@@ -89,6 +92,7 @@ _LATER = {
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
     "lltm_jit._torch_tools": ("decompositions",),
     "lltm_jit.ops.rnn.convert": ("convert", "revert"),
+    "lltm_jit.ops.rnn.layer_norm": ("LayerNormGRU", "LayerNormLSTM"),
     "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM", "RNN", "SLSTM"),
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),
     "lltm_jit.ops.rnn.single_cells": ("GRUCell", "LSTMCell", "RNNCell"),
@@ -97,6 +101,7 @@ _LATER = {
 # The modules that a model may have, which torch.load() takes from its file.
 _MODULES = {
     "lltm_jit.ops.basic": ("MyOp", "Sigmoid"),
+    "lltm_jit.ops.rnn.layer_norm": _LATER["lltm_jit.ops.rnn.layer_norm"],
     "lltm_jit.ops.rnn.layers": _LATER["lltm_jit.ops.rnn.layers"],
     "lltm_jit.ops.rnn.lltm": ("LLTMCell",),
     "lltm_jit.ops.rnn.single_cells": _LATER["lltm_jit.ops.rnn.single_cells"],

@@ -4,7 +4,8 @@ On a GPU also in CUDA graphs, and floats both exact and as TF32; on a CPU also b
 tutorial cells. All layers of one size take turns. Times are of one step; memory is what a call
 takes at its peak; errors are norms, beside float64. ``--published`` and ``--draw`` take sizes of
 their own, and list the layers that are slower than torch's. ``--heads`` and ``--padding`` compare
-ours among themselves. ``--resets`` begins anew within sequences.
+ours among themselves. ``--resets`` begins anew within sequences. ``--others`` takes minGRU and
+LayerNormLSTM.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lltm_jit.jit import LltmJitError
 from .. import options
 from ..shared import times
 from ..shared.table import Row
-from . import heads, padding, resets
+from . import heads, others, padding, resets
 from .cases import (
     BACKWARD,
     LOOP,
@@ -75,6 +76,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="LSTMs of any hidden size, beside the next multiple of 16 (default: -b 20 --steps 35)",
     )
     cases.add_argument(
+        "--others",
+        action="store_true",
+        help="minGRU beside a copy, LayerNormLSTM beside TorchScript (default: half, -b 16)",
+    )
+    cases.add_argument(
         "--resets",
         action="store_true",
         help="an LSTM whose rows are reset at 3 %% of the steps, beside torch's cut at the resets "
@@ -85,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     device = lltm.device(args.cuda)
-    if args.heads or args.padding:
+    if args.heads or args.padding or args.others:
         yield from measure_ours(args, device)
         return
     if args.resets:
@@ -101,11 +107,15 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
 
 
 def measure_ours(args: argparse.Namespace, device: torch.device) -> Iterator[list[Row]]:
-    """``--heads`` and ``--padding``."""
-    if args.state_size or args.layer:
-        raise LltmJitError(
-            "--heads and --padding have layers of their own: leave out -s and --layer"
-        )
+    """``--heads``, ``--padding`` and ``--others``."""
+    if args.state_size or args.layer or (args.others and args.steps):
+        given = "--others" if args.others else "--heads and --padding"
+        less = "-s, --steps and --layer" if args.others else "-s and --layer"
+        raise LltmJitError(f"{given} have layers of their own: leave out {less}")
+    if args.others:
+        dtype = options.dtype(args) or torch.half
+        yield from others.measure(args.batch_size or 16, dtype, device, args.seconds)
+        return
     if args.heads:
         dtype = options.dtype(args) or torch.bfloat16
         rows, steps = args.batch_size or 16, args.steps or 1024

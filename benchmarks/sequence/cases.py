@@ -121,14 +121,12 @@ class Case:
         return forward
 
 
-def compile_side_by_side(
-    layers: Iterable[Warmed], rows: Iterable[int], lengths: bool = False
-) -> None:
+def compile_side_by_side(layers: Iterable[Warmed], rows: Iterable[int]) -> None:
     """Compile what layers need on a GPU, each for a batch of so many rows, in both phases."""
 
     def compile_one(layer: Warmed, rows: int) -> None:
         for training in (False, True):
-            layer.warm(rows, training=training, lengths=lengths)
+            layer.warm(rows, training=training)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_one, layers, rows))

@@ -2,28 +2,29 @@
 
 Torch's layers know no resets. They run piece by piece, where a piece ends at each step at which any
 row is reset; as a loop of cells; or with every piece of a row as a sequence of its own, packed,
-which is prepared beforehand. The fastest of these is measured. TorchRL's kernels for Triton take
-resets, and given states with them.
+which is prepared beforehand. The fastest of these is measured, in a graph that of the first two.
+TorchRL's kernels for Triton take resets, and given states with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm_jit.ops.rnn.layers import LSTM
-
+from ..builds import say
 from ..shared import times
+from ..shared.gpu_kernels import compile_variants
 from ..shared.table import Row
-from .cases import BACKWARD, PHASES, Case, compile_side_by_side, training_step, use_precision
+from .cases import BACKWARD, PHASES, Case, training_step, use_precision
 
 # Steps, rows, features and hidden units.
 SIZES = [(128, 128, 256, 256), (64, 64, 128, 128), (16, 4096, 128, 256), (64, 16, 512, 512)]
@@ -156,13 +157,8 @@ class TorchRL(Resets):
         return (output.transpose(0, 1),)
 
 
-def ways(case: Case) -> dict[str, type[Resets]]:
-    found: dict[str, type[Resets]] = {OURS: Ours, TO_STATES: OursToStates}
-    found |= {PIECES: Pieces, CELLS: Cells, PACKED: Packed}
-    takes = case.device.type == "cuda" and case.dtype in (torch.float, torch.bfloat16)
-    if takes and find_spec("torchrl"):
-        found[TORCHRL] = TorchRL
-    return found
+OF_OURS: dict[str, type[Resets]] = {OURS: Ours, TO_STATES: OursToStates}
+OF_TORCH: dict[str, type[Resets]] = {PIECES: Pieces, CELLS: Cells, PACKED: Packed}
 
 
 def cases(
@@ -183,65 +179,85 @@ def marks_of(case: Case) -> Tensor:
 
 
 def measure(found: list[Case], seconds: float) -> Iterator[list[Row]]:
-    """Time all ways in turns. The states of a reset are zeros, so that all compute the same."""
-    if found[0].device.type == "cuda":
-        for case in found:
-            meta = [LSTM(1, case.hidden_size, device="meta", dtype=case.dtype)]
-            with use_precision(case.precision):
-                compile_side_by_side(meta, [case.batch_size], lengths=True)
-    for case in found:
-        for phase in PHASES:
-            with use_precision(case.precision):
-                group = rows(case, phase, seconds)
-            yield group
+    """Time ours beside the fastest of torch's ways; then beside TorchRL's, which compiles long.
+
+    The states of a reset are zeros, so that all compute the same.
+    """
+    case = found[0]
+    with use_precision(case.precision):
+        if case.device.type == "cuda":
+            say(f"resets at {len(found)} sizes, when our kernels are compiled")
+            compile_kernels(found)
+        for case, phase in product(found, PHASES):
+            yield rows(case, phase, seconds, OF_TORCH)
+        takes = case.device.type == "cuda" and case.dtype in (torch.float, torch.bfloat16)
+        if takes and find_spec("torchrl"):
+            # Triton tries many kernels, which take longer to compile the more units there are.
+            for case, phase in product(sorted(found, key=lambda c: c.hidden_size), PHASES):
+                yield rows(case, phase, seconds, {TORCHRL: TorchRL})
 
 
-def rows(case: Case, phase: str, seconds: float) -> list[Row]:
-    """Time ours, TorchRL's, and the fastest of torch's ways, which each way of calling has."""
-    marks = marks_of(case)
-    modules = {name: way(case, marks) for name, way in ways(case).items()}
+def compile_kernels(found: list[Case]) -> None:
+    """Compile what ours need on a GPU, side by side."""
+    meta = [replace(case, device=torch.device("meta")) for case in found]
+    modules = [(case, way(case, marks_of(case))) for case in meta for way in OF_OURS.values()]
+    compile_variants(
+        partial(call_without_numbers, case, module, phase)
+        for case, module in modules
+        for phase in PHASES
+    )
+
+
+def call_without_numbers(case: Case, module: nn.Module, phase: str) -> None:
+    shape = (case.steps, case.batch_size, case.widths[0])
+    x = torch.empty(shape, dtype=case.dtype, device=case.device, requires_grad=phase == BACKWARD)
+    with torch.set_grad_enabled(phase == BACKWARD):
+        output = module(x)[0]
+    if phase == BACKWARD:
+        torch.autograd.grad(output, [x, *module.parameters()], torch.empty_like(output))
+
+
+def rows(
+    case: Case, phase: str, seconds: float, other_ways: Mapping[str, type[Resets]]
+) -> list[Row]:
+    """Time ours, and for each way of calling the fastest of the others."""
+    title = f"T{case.steps} B{case.batch_size} I{case.widths[0]} H{case.hidden_size}"
+    say(f"{title}, {phase}, beside {', '.join(other_ways)}")
+    marks, on_gpu = marks_of(case), case.device.type == "cuda"
+    modules = {name: way(case, marks) for name, way in {**OF_OURS, **other_ways}.items()}
     functions = {name: step(module, case.input(), phase) for name, module in modules.items()}
-    results = {name: function()[0] for name, function in functions.items()}
-    usual, checks = results[PACKED], {}
-    for name in (OURS, TO_STATES):
-        error = ((results[name] - usual).norm() / usual.norm()).item()
+    usual, checks = functions[[*other_ways][-1]]()[0], {}
+    for name in OF_OURS:
+        error = ((functions[name]()[0] - usual).norm() / usual.norm()).item()
         checks[name] = "match" if error < _TOLERANCE[case.type] else f"error {error:.1e}"
-    on_gpu = case.device.type == "cuda"
     found: dict[str, dict[str, times.Times]] = {}
     for mode in (times.GRAPH, times.HOST) if on_gpu else (times.HOST,):
-        torchs = {name: functions[name] for name in (PIECES, CELLS, PACKED)}
-        sides = {name: functions[name] for name in functions if name not in torchs}
-        best = fastest(torchs, mode)
-        sides[best] = functions[best]
+        # The lengths of packed sequences come from the host at each call.
+        others = [n for n in other_ways if (n, mode) != (PACKED, times.GRAPH)]
+        best = min(others, key=lambda name: trial(functions[name], mode))
+        sides = {name: functions[name] for name in (*OF_OURS, best)}
         for name, by_mode in times.measure(sides, seconds, (mode,)).items():
             found.setdefault(name, {}).update(by_mode)
-    others = [name for name in found if name not in checks]
+    goal = GOAL if on_gpu else None
+    beside: dict[str, float | None] = {name: goal for name in found if name in other_ways}
     return [
         Row(
             table=f"LSTM, {case.type}, {case.device.type}, {SHARE:.0%} resets, times of a call",
-            case=f"T{case.steps} B{case.batch_size} I{case.widths[0]} H{case.hidden_size}",
+            case=title,
             phase=phase,
             name=name,
             times=by_mode,
-            beside=dict.fromkeys(others, GOAL if on_gpu else None) if name in checks else {},
+            beside=dict(beside) if name in checks else {},
             check=checks.get(name, "-"),
         )
         for name, by_mode in found.items()
     ]
 
 
-def fastest(functions: Mapping[str, Callable[[], Any]], mode: str) -> str:
-    """By a trial of a call or two."""
-    trials = {}
-    for name, function in functions.items():
-        try:
-            timer = times.graph_timer(function, 1) if mode == times.GRAPH else None
-        except RuntimeError:  # what no graph captures, such as a copy of lengths from the host
-            torch.cuda.synchronize()
-            continue
-        timer = timer or times.host_timer(function)
-        trials[name] = timer.timeit(2).mean
-    return min(trials, key=lambda name: trials[name])
+def trial(function: Callable[[], Any], mode: str) -> float:
+    """Seconds of a call."""
+    timer = times.graph_timer(function, 1) if mode == times.GRAPH else None
+    return (timer or times.host_timer(function)).timeit(2).mean
 
 
 # Between two ways that round differently: norms of differences over norms.

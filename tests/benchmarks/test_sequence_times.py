@@ -11,6 +11,7 @@ from benchmarks.sequence import (
     check,
     compile_kernels,
     heads,
+    others,
     padding,
     published,
     resets,
@@ -124,7 +125,7 @@ def test_every_phase_does_what_it_says(name):
 def test_kernels_are_compiled_once_for_calls_that_share_them(monkeypatch):
     asked = []
 
-    def warm(layer, rows, training, lengths):
+    def warm(layer, rows, training):
         precision = torch.backends.cudnn.rnn.fp32_precision
         asked.append((type(layer).__name__, rows, layer.hidden_size, training, precision))
 
@@ -319,6 +320,26 @@ def test_padding_beside_the_next_multiple(capsys, tmp_path, monkeypatch, quick_c
     assert "float32, cpu, B 20, T 35, times of one step" in capsys.readouterr().out
 
 
+def test_cells_of_other_kinds(capsys, tmp_path, monkeypatch, quick_clock):
+    """Each beside what does the same: the script's gradients are those of the layer."""
+    monkeypatch.setattr(others, "_STEPS", {"minGRU": 4, "LayerNormLSTM": 3})
+    monkeypatch.setattr(others, "_UNITS", {"minGRU": [6], "LayerNormLSTM": [5]})
+    file = tmp_path / "figures.json"
+    quick = ["--others", "-b", "2", "--dtype", "float", "--seconds", "0.001", "--json", str(file)]
+    assert main(["sequence", *quick]) == 0
+    assert [(row["phase"], row["name"]) for row in saved(file)] == [
+        (phase, name)
+        for names in (("minGRU", "a copy"), ("LayerNormLSTM", "TorchScript", "LSTM"))
+        for phase in PHASES
+        for name in names
+    ]
+    assert "float32, cpu, 3 steps, times of one step" in capsys.readouterr().out
+    assert main(["sequence", *quick, "--steps", "3"]) == 1
+    for phase in PHASES:
+        steps = others._norms(2, 5, torch.double, CPU, phase)
+        torch.testing.assert_close(steps["LayerNormLSTM"](), steps["TorchScript"]())
+
+
 @pytest.mark.parametrize("ours", ["--heads", "--padding"])
 def test_ours_among_themselves_have_layers_of_their_own(ours, capsys):
     for option in (["-s", "3"], ["--layer", "LSTM"]):
@@ -331,15 +352,15 @@ def test_resets(tmp_path, quick_clock):
     file = tmp_path / "figures.json"
     assert main([*QUICK, "--resets", "--steps", "40", "--json", str(file)]) == 0
     found = saved(file)
-    torchs = (resets.PIECES, resets.CELLS, resets.PACKED)
     for begin in (0, 3):
         ours, to_states, theirs = found[begin : begin + 3]
         assert (ours["name"], to_states["name"]) == (resets.OURS, resets.TO_STATES)
         assert ours["check"] == to_states["check"] == "match"
-        assert theirs["name"] in torchs
+        assert theirs["name"] in resets.OF_TORCH
     case = resets.cases(torch.double, "ieee", CPU, (40, 3, 8))[0]
     marks, x = resets.marks_of(case), case.input()
-    outputs = [way(case, marks)(x)[0] for way in resets.ways(case).values()]
+    ways = {**resets.OF_OURS, **resets.OF_TORCH}
+    outputs = [way(case, marks)(x)[0] for way in ways.values()]
     assert marks.any()
     assert len(outputs) == 5
     for output in outputs[1:]:

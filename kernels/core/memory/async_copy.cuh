@@ -48,6 +48,8 @@ template <int kPending>
 __device__ __forceinline__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#else
+  asm volatile("" ::: "memory");
 #endif
 }
 

@@ -15,11 +15,12 @@
 
 namespace lltm_jit {
 
-// The same without tensor cores: each lane of four has a quarter of the k of its row of A and its column of B.
+// sums += a b without tensor cores. Of each row of A and column of B, four lanes have a quarter of k each.
 template <typename scalar_t>
 __device__ __forceinline__ void multiply_in_floats(float (&sums)[4], const uint32_t (&a)[4],
                                                    const uint32_t (&b)[2]) {
   const int lane = threadIdx.x % 32;
+#pragma unroll 1  // or a kernel of many products takes ptxas a minute
   for (int quarter = 0; quarter < 4; ++quarter) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -66,8 +67,8 @@ __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
 #endif
 }
 
-// For chips of 8.0 and later, the same of floats as TF32, with 8 k. Lane l has of A the elements (l / 4, l % 4) and (l / 4 + 8, l % 4), then those
-// four columns to the right; and of B (l % 4, l / 4) and the one four rows below.
+// The same of floats as TF32, with 8 k, on chips of 8.0 and later. Lane l has of A the elements (l / 4, l % 4) and
+// (l / 4 + 8, l % 4), then those four columns to the right; and of B (l % 4, l / 4) and the one four rows below.
 __device__ __forceinline__ void mma_tf32(float (&sums)[4], const uint32_t (&a)[4],
                                          const uint32_t (&b)[2]) {
   asm volatile(

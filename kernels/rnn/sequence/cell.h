@@ -1,9 +1,9 @@
 // A recurrent cell is the maths of one hidden unit in one step. Every kernel for whole sequences is made from it.
 //
-// What a cell cannot be: step() sees the numbers of one unit, so there are no sums over units, such as those
-// of a layer norm, and h[i] is the product already, so that nothing changes the old output before it. step()
-// must be a pure function, without random numbers, statics and globals, because a backward pass computes it
-// again: a mask of zoneout or dropout comes as one more gate of x. OwnCell.check() finds steps that are not
+// What a cell cannot be: step() sees the numbers of one unit, so there are no sums over units, but for those of
+// a layer norm (below), and h[i] is the product already, so that nothing changes the old output before it.
+// step() must be a pure function, without random numbers, statics and globals, because a backward pass computes
+// it again: a mask of zoneout or dropout comes as one more gate of x. OwnCell.check() finds steps that are not
 // pure.
 //
 //   struct PeepholeCell {
@@ -18,6 +18,24 @@
 // x[i] is gate i's product of weights and input, h[i] its product of weights and the old output, each with a bias.
 // A cell without kParameters has no `p`. A cell that uses only the sums x[i] + h[i] is faster with
 //   static constexpr bool kAddsGates = true;
+// A cell without recurrent weights, such as minGRU, SRU and QRNN, has
+//   static constexpr bool kProduct = false;
+// Its step() and step_backward() have neither `h` nor `grad_h`. A GPU runs it at the speed of its memory if it also
+// says that each new state is a sum of old states, times factors that depend on x and p alone, and of another such
+// number:
+//   static constexpr bool kLinear = true;
+// The factors must not grow without bounds: their products over many steps are computed, too.
+//
+// A cell may have numbers normalised: from each the mean over all units of its row is subtracted, and the rest is
+// divided by the root of the variance plus kEpsilon, 1e-5 unless the cell has that constant.
+//   static constexpr bool kNormalisesGates = true;
+// Then h[i] are normalised, all gates of a row together; or, if the cell adds its gates, the sums x[i] + h[i]. There is
+// no bias of the hidden part, and weights and biases of the norm are among the parameters.
+//   static constexpr int kNormalisedState = 1;
+// Then that state is normalised as step() leaves it. The states after the step are those that a further function, which
+// is given that number, makes of what step() has left in `now`:
+//   template <typename T>
+//   LLTM_JIT_HOST_DEVICE static void finish(const T (&p)[kParameters], const T& normalised, T (&now)[kStates]);
 // T is a float, a double, a vector of them, a dual number or a tensor: write constants as T(1), and sums as
 // a = a + b. The functions are exp, log, log1p, sqrt, sin, cos, tanh, abs, min, max, sigmoid, softplus, elu, relu
 // and, instead of comparisons, where_greater(x, y, a, b), which is x > y ? a : b.
@@ -33,73 +51,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/math/activations.h"
 #include "core/math/dual.h"
+#include "rnn/sequence/numbers/functions.h"
 
 namespace lltm_jit {
-
-// -------------------------------------------------------------------- the functions of a cell --
-
-template <typename T>
-LLTM_JIT_HOST_DEVICE T exp(const T& x) {
-  return Math<T>::exp(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T log(const T& x) {
-  return Math<T>::log(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T log1p(const T& x) {
-  return Math<T>::log1p(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T sqrt(const T& x) {
-  return Math<T>::sqrt(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T sin(const T& x) {
-  return Math<T>::sin(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T cos(const T& x) {
-  return Math<T>::cos(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T tanh(const T& x) {
-  return Math<T>::tanh(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T abs(const T& x) {
-  return Math<T>::abs(x);
-}
-// As torch's: NaN of NaN, and the derivative at 0 is 0.
-template <typename T>
-LLTM_JIT_HOST_DEVICE T relu(const T& x) {
-  return Math<T>::where_positive(x, x, Math<T>::where_positive(T(0) - x, T(0), x - x));
-}
-// x > y ? a : b.
-template <typename T>
-LLTM_JIT_HOST_DEVICE T where_greater(const T& x, const T& y, const T& a, const T& b) {
-  return Math<T>::where_greater(x, y, a, b);
-}
-
-#if defined(__CUDACC__)
-using ::max;  // of integers, which the names below would hide
-using ::min;
-#endif
-// As torch.maximum and minimum: NaN if either is, and each has half of the derivative where they are equal.
-template <typename T>
-LLTM_JIT_HOST_DEVICE T max(const T& x, const T& y) {
-  static_assert(!std::is_integral_v<T>);
-  const T otherwise = T(0.5) * x + T(0.5) * y;
-  return where_greater(x, y, x, where_greater(y, x, y, otherwise));
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T min(const T& x, const T& y) {
-  static_assert(!std::is_integral_v<T>);
-  const T otherwise = T(0.5) * x + T(0.5) * y;
-  return where_greater(x, y, y, where_greater(y, x, x, otherwise));
-}
 
 // ------------------------------------------------------------------------- a cell's properties --
 
@@ -135,14 +90,54 @@ template <typename Cell>
 struct CellIsBounded<Cell, std::void_t<decltype(Cell::kIsBounded)>>
     : std::bool_constant<Cell::kIsBounded> {};
 
+// Whether a cell has recurrent weights; and if not, whether it is linear in its states.
+template <typename Cell, typename = void>
+struct CellProduct : std::true_type {};
+template <typename Cell>
+struct CellProduct<Cell, std::void_t<decltype(Cell::kProduct)>>
+    : std::bool_constant<Cell::kProduct> {};
+template <typename Cell, typename = void>
+struct CellIsLinear : std::false_type {};
+template <typename Cell>
+struct CellIsLinear<Cell, std::void_t<decltype(Cell::kLinear)>>
+    : std::bool_constant<Cell::kLinear> {};
+
+// What a cell has normalised: its gates, and a state, or -1.
+template <typename Cell, typename = void>
+struct CellNormalisesGates : std::false_type {};
+template <typename Cell>
+struct CellNormalisesGates<Cell, std::void_t<decltype(Cell::kNormalisesGates)>>
+    : std::bool_constant<Cell::kNormalisesGates> {};
+template <typename Cell, typename = void>
+struct CellNormalisedState : std::integral_constant<int, -1> {};
+template <typename Cell>
+struct CellNormalisedState<Cell, std::void_t<decltype(Cell::kNormalisedState)>>
+    : std::integral_constant<int, Cell::kNormalisedState> {};
+template <typename Cell, typename = void>
+struct CellEpsilon {
+  static constexpr double kValue = 1e-5;
+};
+template <typename Cell>
+struct CellEpsilon<Cell, std::void_t<decltype(Cell::kEpsilon)>> {
+  static constexpr double kValue = Cell::kEpsilon;
+};
+
 // The sizes of a cell's arrays, none of which may be empty.
 template <typename Cell>
 struct CellTraits {
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
   static constexpr int kParameters = CellParameters<Cell>::value;
-  static constexpr bool kAddsGates = CellAddsGates<Cell>::value;
+  static constexpr bool kProduct = CellProduct<Cell>::value, kLinear = CellIsLinear<Cell>::value;
+  static constexpr bool kAddsGates = CellAddsGates<Cell>::value || !kProduct;
   static_assert(kGates >= 1 && kStates >= 1 && kParameters >= 0,
                 "a cell has at least one gate and one state");
+  static constexpr bool kNormalisesGates = CellNormalisesGates<Cell>::value;
+  static constexpr int kNormalisedState = CellNormalisedState<Cell>::value;
+  static constexpr bool kNormalises = kNormalisesGates || kNormalisedState >= 0;
+  static constexpr double kEpsilon = CellEpsilon<Cell>::kValue;
+  static_assert(!(kProduct && kLinear), "a cell with kLinear has no product");
+  static_assert(kProduct || !kNormalises, "a cell without a product has nothing normalised");
+  static_assert(kNormalisedState < kStates, "a cell has the state that is normalised");
   static constexpr int kHiddenRoom = kAddsGates ? 1 : kGates;                // for h, and
   static constexpr int kParametersRoom = kParameters > 0 ? kParameters : 1;  // for p, if any
 };
@@ -150,7 +145,7 @@ struct CellTraits {
 // -------------------------------------------------------------------------------------- a step --
 
 // What one hidden unit of one row computes a step from, or the gradients of that. A cell that adds its
-// gates has their sums in x, and nothing in h.
+// gates, or has no product, has their sums in x, and nothing in h.
 template <typename Cell, typename T>
 struct CellStep {
   using Traits = CellTraits<Cell>;
@@ -160,20 +155,26 @@ struct CellStep {
 template <typename Cell, typename T>
 LLTM_JIT_HOST_DEVICE void run_step(const CellStep<Cell, T>& in, T (&now)[Cell::kStates]) {
   using Traits = CellTraits<Cell>;
-  const auto with = [&](const T(&h)[Traits::kGates]) {
-    if constexpr (Traits::kParameters > 0) {
-      Cell::step(in.x, h, in.p, in.old, now);
-    } else {
-      Cell::step(in.x, h, in.old, now);
-    }
-  };
-  if constexpr (Traits::kAddsGates) {
-    T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
-    LLTM_JIT_UNROLL
-    for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(-0.0);
-    with(zeros);
+  if constexpr (!Traits::kProduct && Traits::kParameters > 0) {
+    Cell::step(in.x, in.p, in.old, now);
+  } else if constexpr (!Traits::kProduct) {
+    Cell::step(in.x, in.old, now);
   } else {
-    with(in.h);
+    const auto with = [&](const T(&h)[Traits::kGates]) {
+      if constexpr (Traits::kParameters > 0) {
+        Cell::step(in.x, h, in.p, in.old, now);
+      } else {
+        Cell::step(in.x, h, in.old, now);
+      }
+    };
+    if constexpr (Traits::kAddsGates) {
+      T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
+      LLTM_JIT_UNROLL
+      for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(-0.0);
+      with(zeros);
+    } else {
+      with(in.h);
+    }
   }
 }
 
@@ -307,7 +308,11 @@ class CellDerivative<Cell, T, true> {
   LLTM_JIT_HOST_DEVICE void backward(const T (&h)[Traits::kGates],
                                      const T (&grad_now)[Traits::kStates], Step& grads,
                                      T (&grad_h)[Traits::kGates]) const {
-    if constexpr (Traits::kParameters > 0) {
+    if constexpr (!Traits::kProduct && Traits::kParameters > 0) {
+      Cell::step_backward(in_.x, in_.p, in_.old, grad_now, grads.x, grads.p, grads.old);
+    } else if constexpr (!Traits::kProduct) {
+      Cell::step_backward(in_.x, in_.old, grad_now, grads.x, grads.old);
+    } else if constexpr (Traits::kParameters > 0) {
       Cell::step_backward(in_.x, h, in_.p, in_.old, grad_now, grads.x, grad_h, grads.p, grads.old);
     } else {
       Cell::step_backward(in_.x, h, in_.old, grad_now, grads.x, grad_h, grads.old);

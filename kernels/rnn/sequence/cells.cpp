@@ -1,9 +1,12 @@
 // The cells of this family, as sequences take them. cpu/cells.cpp has their loops on the CPU.
 #include "rnn/cells/cells.h"
 
+#include "rnn/cells/layer_norm.h"
+#include "rnn/sequence/by_steps/kernels.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/plan/plan.h"
 #include "rnn/sequence/side_by_side/part.h"
+#include "rnn/sequence/walk/kernels.h"
 
 namespace lltm_jit {
 
@@ -12,15 +15,20 @@ void add_own_cells() {
   add_cell(             \
       recurrent_cell<type>(#name, {"rnn.sequence", "rnn/cells/" #name ".h", "lltm_jit::" #type}));
   LLTM_JIT_CELLS(ADD)
+#define ADD_NORMALISED(name, type)     \
+  add_cell(recurrent_cell<type>(#name, \
+                                {"rnn.sequence", "rnn/cells/layer_norm.h", "lltm_jit::" #type}));
+  LLTM_JIT_NORMALISED_CELLS(ADD_NORMALISED)
 }
 
 std::vector<CellFacts> own_cells() {
   std::vector<CellFacts> facts;
   for (const char* name : {
 #define NAME(name, type) #name,
-           LLTM_JIT_CELLS(NAME)}) {
+           LLTM_JIT_CELLS(NAME) LLTM_JIT_NORMALISED_CELLS(NAME)}) {
     const RecurrentCell& cell = find_cell(name);
-    facts.emplace_back(name, cell.gates, cell.states, cell.parameters, cell.adds_gates);
+    facts.emplace_back(name, cell.gates, cell.states, cell.parameters, cell.adds_gates,
+                       cell.product, cell.normalises_gates, cell.normalises());
   }
   return facts;
 }
@@ -74,9 +82,18 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
   sizes.directions = static_cast<int>(directions);
   sizes.heads = static_cast<int>(heads);
   sizes.padded = padded;
+  std::vector<VariantRequest> requests;
+  if (known.normalises()) {
+    const int units = hidden_size % kStepUnits == 0 ? kStepUnits : 1;
+    requests.push_back(normalised_request(sizes, /*forward=*/true, units, known.cuda));
+  } else if (known.product) {
+    requests = sequence_requests(sizes, training, controls, described(gpu), known.cuda);
+  } else {
+    const int units = hidden_size % kWalkUnits == 0 ? kWalkUnits : 1;
+    requests.push_back(walk_request(sizes, /*forward=*/true, units, controls, known.cuda));
+  }
   std::vector<PlannedVariant> found;
-  for (auto& [kernel, function, constants, label, beside] :
-       sequence_requests(sizes, training, controls, described(gpu), known.cuda)) {
+  for (auto& [kernel, function, constants, label, beside] : requests) {
     found.emplace_back(
         kernel, function,
         std::vector<std::tuple<std::string, std::string>>(constants.begin(), constants.end()),

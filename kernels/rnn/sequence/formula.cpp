@@ -16,6 +16,10 @@ using Tensors = std::vector<Tensor>;
 // The inputs of a step, and the rows that are reset before it or hold.
 struct Step {
   Tensors x, h, p, old;
+  Tensor raw, deviation;  // the gates before they were normalised, and what they were divided by
+  // As the step leaves the states whose one is normalised, and that one.
+  Tensors left;
+  Tensor normalised, state_deviation;
   Tensor old_h;  // as the weights are multiplied with it
   Tensor resets, holds;
   CellTensors pointers() { return {x.data(), h.data(), p.data(), old.data()}; }
@@ -23,6 +27,18 @@ struct Step {
 
 Tensor masked(const Tensor& tensor, const Tensor& mask) {
   return mask.defined() ? tensor.masked_fill(mask, 0) : tensor;
+}
+
+// Numbers of [batch, units] or of all gates, as a layer norm has them, and what they were divided by.
+std::pair<Tensor, Tensor> normalise(const Tensor& numbers, double epsilon) {
+  const Tensor centred = numbers - numbers.mean(1, /*keepdim=*/true);
+  const Tensor deviation = (centred.square().mean(1, /*keepdim=*/true) + epsilon).sqrt();
+  return {centred.div(deviation), deviation};
+}
+// The gradient of what was normalised.
+Tensor normalise_backward(const Tensor& grad, const Tensor& normalised, const Tensor& deviation) {
+  const Tensor slope = (grad * normalised).mean(1, /*keepdim=*/true);
+  return (grad - grad.mean(1, /*keepdim=*/true) - normalised * slope).div(deviation);
 }
 
 class Sequence {
@@ -74,21 +90,35 @@ class Sequence {
     }
     step.old = state_;
     step.old_h = state_[0].to(dtype_);
-    Tensor hidden = step.old_h.mm(in_.weight_hh.t());
-    if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
     const Tensor gates = in_.gates.select(0, t);
     step.p = parameters_;
-    if (sums_) {  // the hidden part counts for derivatives alone, and adds no inf - inf
+    Tensor hidden;
+    if (cell_.product) hidden = step.old_h.mm(in_.weight_hh.t());
+    if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
+    Tensor x = running(gates);
+    if (!cell_.product) {
+      x = masked(x, step.holds);
+    } else if (sums_) {  // the hidden part counts for derivatives alone, and adds no inf - inf
       const Tensor zeros = (hidden - hidden.detach()).nan_to_num();
-      step.x = parts(masked(running(gates), step.holds) + running(zeros));
+      x = masked(x, step.holds) + running(zeros);
     } else if (cell_.adds_gates) {
-      step.x = parts(running(gates) + running(hidden));
-    } else {
-      step.x = parts(running(gates));
-      step.h = parts(running(hidden));
+      x = x + running(hidden);
     }
+    step.raw = cell_.adds_gates ? x : running(hidden);
+    Tensor h = step.raw;
+    if (cell_.normalises_gates) {
+      std::tie(h, step.deviation) = normalise(step.raw, cell_.epsilon);
+    }
+    step.x = parts(cell_.adds_gates ? h : x);
+    if (!cell_.adds_gates) step.h = parts(h);
     Tensors now(cell_.states);
     cell_.formula.step(step.pointers(), now.data());
+    if (cell_.normalised_state >= 0) {
+      step.left = now;
+      std::tie(step.normalised, step.state_deviation) =
+          normalise(now[cell_.normalised_state], cell_.epsilon);
+      cell_.formula.finish(step.p.data(), step.normalised, now.data());
+    }
     for (int s = 0; s < cell_.states; ++s) {
       state_[s] = in_.control ? step.old[s].where(step.holds, now[s]) : now[s];
     }
@@ -123,6 +153,18 @@ Tensor cells_of(const Tensors& states, const Tensor& like) {
   return like.new_empty_symint({0, like.sym_size(0), like.sym_size(1)});
 }
 
+// The gradients of the states as a step leaves them, from those after finish(), whose parameters' come along.
+Tensors finish_backward(const RecurrentCell& cell, const Step& step, const Tensors& grad_now,
+                        Tensors* of_parameters) {
+  Tensor of_normalised;
+  Tensors left(cell.states);
+  cell.formula.finish_backward(step.p.data(), step.normalised, step.left.data(), grad_now.data(),
+                               of_parameters->data(), &of_normalised, left.data());
+  Tensor& of_state = left[cell.normalised_state];
+  of_state = of_state + normalise_backward(of_normalised, step.normalised, step.state_deviation);
+  return left;
+}
+
 }  // namespace
 
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
@@ -140,12 +182,14 @@ SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
     const Step step = sequence.next();
     const int64_t t = sequence.place(i);
     output[t] = masked(sequence.state()[0], step.holds).to(dtype);
-    gates[t] = cat(cell.adds_gates ? step.x : step.h, 1).to(dtype);
+    gates[t] = step.raw.to(dtype);
     cells[t] = cells_of(step.old, step.old[0]);
   }
   const Tensor c_n = cells_of(sequence.state(), sequence.state()[0]);
   return {stacked(output), sequence.state()[0].to(dtype),
-          c_n.to(in.c_0 ? in.c_0->scalar_type() : dtype), stacked(gates), stacked(cells)};
+          c_n.to(in.c_0 ? in.c_0->scalar_type() : dtype),
+          cell.product ? stacked(gates) : in.gates.new_empty_symint(saved_gates_sizes(in, cell)),
+          stacked(cells)};
 }
 
 // Of padded gates.
@@ -181,15 +225,25 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
     Tensors grad_now = grad;
     if (back.grad_output) grad_now[0] = grad[0] + back.grad_output->select(0, t).to(running);
     Tensors x(cell.gates), h(cell.gates), p(cell.parameters), old(cell.states);
+    Tensors of_finish(cell.parameters);
+    if (cell.normalised_state >= 0) grad_now = finish_backward(cell, step, grad_now, &of_finish);
     cell.formula.step_backward(step.pointers(), grad_now.data(),
                                {x.data(), h.data(), p.data(), old.data()});
-    grad_gates[t] = masked(cat(x, 1), step.holds).to(dtype);
-    grad_hidden[t] = cell.adds_gates ? grad_gates[t] : masked(cat(h, 1), step.holds).to(dtype);
+    for (int k = 0; cell.normalised_state >= 0 && k < cell.parameters; ++k) {
+      p[k] = p[k] + of_finish[k];
+    }
+    Tensor hidden = cat(cell.adds_gates ? x : h, 1);
+    if (cell.normalises_gates) {
+      const Tensor normalised = cat(cell.adds_gates ? step.x : step.h, 1);
+      hidden = normalise_backward(hidden, normalised, step.deviation);
+    }
+    grad_hidden[t] = masked(hidden, step.holds).to(dtype);
+    grad_gates[t] = cell.adds_gates ? grad_hidden[t] : masked(cat(x, 1), step.holds).to(dtype);
     for (int k = 0; k < cell.parameters; ++k) {
       const Tensor part = masked(p[k], step.holds).sum(0);
       grad_parameters[k] = grad_parameters[k].defined() ? grad_parameters[k] + part : part;
     }
-    old[0] = old[0] + grad_hidden[t].mm(in.weight_hh).to(running);
+    if (cell.product) old[0] = old[0] + grad_hidden[t].mm(in.weight_hh).to(running);
     for (int s = 1; back.grad_saved_cells && s < cell.states; ++s) {
       old[s] = old[s] + back.grad_saved_cells->select(0, t).select(0, s - 1).to(running);
     }
@@ -208,7 +262,9 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
   SequenceGradients grads;
   const Tensor hidden = stacked(grad_hidden);
   if (mask[0]) std::get<0>(grads) = stacked(grad_gates);
-  if (mask[1]) {
+  if (mask[1] && !cell.product) {
+    std::get<1>(grads) = in.weight_hh.new_zeros_symint(in.weight_hh.sym_sizes());
+  } else if (mask[1]) {
     std::get<1>(grads) = hidden.flatten(0, 1).t().mm(stacked(old_h).flatten(0, 1));
   }
   if (mask[2]) std::get<2>(grads) = hidden.flatten(0, 1).sum(0);

@@ -13,6 +13,7 @@
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/gates.h"
 #include "rnn/sequence/recurrences.h"
+#include "rnn/sequence/walk/run.h"
 #ifdef LLTM_JIT_CUDA
 #include "rnn/sequence/plan/run.h"
 #endif
@@ -130,7 +131,7 @@ struct DenseInputs {
 
 // Whether the gates are padded if this device's kernels need it, and only if they take it.
 bool as_kernels_have_it(const SequenceInputs& in, const RecurrentCell& cell) {
-  if (in.gates.is_meta()) return true;
+  if (in.gates.is_meta() || !cell.ordinary()) return true;
   const bool may = kernels_pad(in.gates);
   const bool whole = in.weight_hh.size(-1) % kWholeAccess == 0;
   return is_padded(in, cell) ? may : !may || whole || in.gates.size(0) == 1;
@@ -143,6 +144,7 @@ int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
 // Whether there are several recurrences that the kernels here cannot take at once, whatever the plan.
 bool run_in_turn(const SequenceInputs& in, const RecurrentCell& cell, bool backward = false) {
   if (!has_recurrences(in) || in.gates.is_meta()) return false;
+  if (!cell.ordinary()) return true;
   if (is_padded(in, cell)) {
     const bool plain = !in.control && recurrences_of(in).heads == 1;
     return !kernels_pad(in.gates) || (backward && !plain);
@@ -177,7 +179,7 @@ SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, S
   return {call.output.defined() ? call.output : empty({steps, batch_size, hidden_size}, in.gates),
           call.h_n.defined() ? call.h_n : empty({batch_size, hidden_size}, in.gates),
           given ? call.c_n : empty({cells, batch_size, hidden_size}, in.gates, of_c_n),
-          saves == kSavesAll ? empty(in.gates.sym_sizes(), in.gates) : Tensor(),
+          saves == kSavesAll ? empty(saved_gates_sizes(in, cell), in.gates) : Tensor(),
           saves ? empty({steps, cells, batch_size, hidden_size}, in.gates, state) : Tensor()};
 }
 
@@ -198,6 +200,7 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     const ResizedGates resized(in, cell, other_size(in, cell));
     return resized.resize_back(forward(resized.in_place_of(in), saves));
   }
+  if (cell.normalises() && in.gates.is_cpu()) return sequence_forward_formula(in);
   SequenceAndSaved results = allocate(in, cell, saves, call);
   auto& [output, h_n, c_n, saved_gates, saved_cells] = results;
   if (!in.gates.is_meta() && output.numel() > 0) {
@@ -215,7 +218,7 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     if (cell.states > 1) args.new_cells = written_states(c_n, call.c_n, call.first);
     args.narrow_cells = floating_type(c_n.scalar_type()) != args.state_type;
     args.states_apart = call.h_n.defined();
-    args.saved_gates = written_steps_of(saved_gates, in.reverse);
+    if (cell.product) args.saved_gates = written_steps_of(saved_gates, in.reverse);
     if (cell.states > 1) args.saved_cells = written_steps_of(saved_cells, in.reverse);
     Tensor input, weight_ih;
     if (call.input) {
@@ -227,9 +230,13 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     }
 #ifdef LLTM_JIT_CUDA
     const bool on_gpu = in.gates.is_cuda();
-    if (on_gpu && !sequence_forward_cuda(args, cell.cuda, in.gates)) return one_by_one();
+    if (on_gpu && !cell.product) {
+      walk_forward_cuda(args, cell, in.gates);
+    } else if (on_gpu && !sequence_forward_cuda(args, cell.cuda, in.gates)) {
+      return one_by_one();
+    }
 #endif
-    if (in.gates.is_cpu()) sequence_forward_cpu(args, cell.cpu);
+    if (in.gates.is_cpu()) (cell.product ? sequence_forward_cpu : walk_forward_cpu)(args, cell.cpu);
   }
   if (c_n.scalar_type() != cells_dtype(in)) c_n = c_n.to(cells_dtype(in));
   return results;
@@ -287,6 +294,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
                nothing);
     return nothing;
   }
+  if (cell.normalises() && gates.is_cpu()) return sequence_backward_formula(in);
   const auto dtype = state_dtype(gates.scalar_type());
   thread_local at::Storage last_gates, last_hidden;
   Tensor grad_gates = empty_gradients(gates, last_gates);
@@ -297,8 +305,11 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     return wanted ? empty(first->sym_sizes(), gates, type) : Tensor();
   };
   const auto zero_resets = [&](bool wanted, const OptionalTensor& resets) {
-    return wanted && resets ? OptionalTensor(empty(resets->sym_sizes(), gates, dtype).zero_())
-                            : std::nullopt;
+    if (!wanted || !resets) return OptionalTensor();
+    auto sizes = resets->sym_sizes().vec();
+    // Steps of a walk at once: each has a sum of its own.
+    if (!cell.product && gates.is_cuda()) sizes[0] = gates.sym_size(0);
+    return OptionalTensor(empty(sizes, gates, dtype).zero_());
   };
   Tensor grad_h_0 = empty_first(mask[4], inputs.h.first, gates.scalar_type());
   Tensor grad_c_0 = empty_first(mask[5], inputs.cells.first, dtype);
@@ -321,7 +332,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   }
   output = readable(output.contiguous());
   if (grad_output) grad_output = readable(*grad_output);
-  const Tensor saved_gates = readable(in.saved_gates.contiguous());
+  const Tensor saved_gates = cell.product ? readable(in.saved_gates.contiguous()) : input_gates;
   const Tensor saved_cells = in.saved_cells.to(dtype).contiguous();
   const OptionalTensor grad_h_n = dense(in.grad_h_n), grad_c_n = running(in.grad_c_n, dtype);
   const OptionalTensor grad_saved_cells = running(in.grad_saved_cells, dtype);
@@ -343,14 +354,16 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   args.grad_reset_cells = written_resets_of(grad_reset_cells, reverse);
   args.grad_parameters = data_or_null(grad_parameters);
 #ifdef LLTM_JIT_CUDA
-  if (gates.is_cuda()) {
+  if (gates.is_cuda() && !cell.product) {
+    grad_parameters = walk_backward_cuda(args, cell, gates);
+  } else if (gates.is_cuda()) {
     const auto launch = [&] { return sequence_backward_cuda(args, cell.cuda, gates); };
     if (!launch_beside(launch)) return one_by_one();
     // Autograd copies padded gradients to their own sizes, and the layer below waits for that.
-    sequence_left_room() = put_off && !padded && sequence_leaves_room(args);
+    sequence_left_room() = put_off && cell.ordinary() && !padded && sequence_leaves_room(args);
   }
 #endif
-  if (gates.is_cpu()) sequence_backward_cpu(args, cell.cpu);
+  if (gates.is_cpu()) (cell.product ? sequence_backward_cpu : walk_backward_cpu)(args, cell.cpu);
   grad_output.reset();  // a padded copy, whose memory the products below can use
   if (!sequence_left_room()) put_off.reset();
 
@@ -358,7 +371,10 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
   if (mask[0]) of_gates = grad_gates;
   Tensor* sums = mask[2] ? &of_bias : nullptr;
-  if (mask[1]) of_weights = small_grad_weight_hh(grad_hidden, output, h, in.in, sums);
+  if (mask[1]) {
+    of_weights = cell.product ? small_grad_weight_hh(grad_hidden, output, h, in.in, sums)
+                              : empty(weight_hh.sym_sizes(), weight_hh);
+  }
   if (mask[1] && !of_weights.defined() && !before.empty()) {
     // The ones behind the outputs make the sums for the bias, too; with TF32 their terms are rounded.
     of_weights = grad_weight_hh_of_padded(grad_hidden, before, in.in, in.in.tf32 ? nullptr : sums);
@@ -371,11 +387,17 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
                            [grad_hidden = grad_hidden] { return grad_bias(grad_hidden); });
   }
   if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
-  const auto with_resets = [](const Tensor& first, const OptionalTensor& resets) {
-    return resets ? cat({first.unsqueeze(0), resets->to(first.scalar_type())}, 0) : first;
+  const auto with_resets = [](const Tensor& first, const OptionalTensor& resets,
+                              const OptionalTensor& given) {
+    if (!resets) return first;
+    const bool one = given->size(0) < resets->size(0);
+    const Tensor sums = one ? resets->sum(0, /*keepdim=*/true) : *resets;
+    return cat({first.unsqueeze(0), sums.to(first.scalar_type())}, 0);
   };
-  of_h_0 = with_resets(grad_h_0, grad_reset_h);
-  if (mask[5]) of_c_0 = with_resets(grad_c_0, grad_reset_cells).to(c_0->scalar_type());
+  of_h_0 = with_resets(grad_h_0, grad_reset_h, inputs.h.resets);
+  if (mask[5]) {
+    of_c_0 = with_resets(grad_c_0, grad_reset_cells, inputs.cells.resets).to(c_0->scalar_type());
+  }
   return grads;
 }
 

@@ -44,7 +44,7 @@ SequenceResults run(const LayerInputs& in, bool computed, LayerCall call = {}) {
   }
   const RecurrentCell& cell = find_cell(name);
   Tensor gates;
-  if (x.is_cpu() && x.numel() > 0 && weight_hh.dim() >= 2 &&
+  if (x.is_cpu() && x.numel() > 0 && cell.ordinary() && weight_hh.dim() >= 2 &&
       weight_hh.size(-2) == cell.gates * weight_hh.size(-1)) {
     check(x, weight_ih, bias_ih);
     call.input = x, call.weight_ih = weight_ih, call.bias_ih = bias_ih;

@@ -93,16 +93,23 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
               in.weight_hh.sym_sizes());
   const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
   const auto units = in.weight_hh.sym_size(-1), of_one = cell.gates * gate_size(in, cell);
+  const auto products = cell.product ? of_one : 0;
   const auto rows = all.count() * of_one, hidden_size = all.count() * units;
   TORCH_CHECK(steps.sym_gt(0).expect_true(__FILE__, __LINE__), kFunction,
               "(): expected at least one step, but got gates of shape ", in.gates.sym_sizes());
   check_shape(gates, {steps, batch_size, rows}, "[steps, batch_size, gates*hidden_size]");
   if (several) {
-    check_shape(weight_hh, {all.count(), of_one, units},
-                "[recurrences, gates*hidden_size, hidden_size]");
+    check_shape(weight_hh, {all.count(), products, units},
+                cell.product ? "[recurrences, gates*hidden_size, hidden_size]"
+                             : "[recurrences, 0, hidden_size], as the cell has no product");
   } else {
-    check_shape(weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
+    check_shape(weight_hh, {products, hidden_size},
+                cell.product ? "[gates*hidden_size, hidden_size]"
+                             : "[0, hidden_size], as the cell has no product");
   }
+  TORCH_CHECK((cell.product && !cell.normalises_gates) || !in.bias_hh, kFunction,
+              "(): expected bias_hh to be None, as ", cell.name,
+              cell.product ? " normalises its gates" : " has no product");
   TORCH_CHECK(bool(in.parameters) == (cell.parameters > 0), kFunction, "(): expected ",
               cell.parameters > 0 ? "parameters" : "no parameters", " for ", cell.name);
   TORCH_CHECK(!in.c_0 || cell.states > 1, kFunction, "(): expected c_0 to be None, as ", cell.name,
@@ -140,6 +147,11 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
   return cell;
 }
 
+std::vector<c10::SymInt> saved_gates_sizes(const SequenceInputs& in, const RecurrentCell& cell) {
+  if (cell.product) return in.gates.sym_sizes().vec();
+  return {0, 0, 0};
+}
+
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence(in.in);
   const char* function = "recurrent_sequence_backward";
@@ -156,8 +168,8 @@ const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
   const char *of_output = "[steps, batch_size, hidden_size]",
              *of_cells = "[steps, states-1, batch_size, hidden_size]";
   check("output", in.output, {steps, batch_size, hidden_size}, of_output);
-  check("saved_gates", in.saved_gates, in.in.gates.sym_sizes(),
-        "[steps, batch_size, gates*hidden_size]");
+  check("saved_gates", in.saved_gates, saved_gates_sizes(in.in, cell),
+        cell.product ? "[steps, batch_size, gates*hidden_size]" : "[0, 0, 0]");
   check("saved_cells", in.saved_cells, {steps, cell.states - 1, batch_size, hidden_size}, of_cells,
         /*cells=*/true);
   check("grad_output", in.grad_output, {steps, batch_size, hidden_size}, of_output);
@@ -228,9 +240,11 @@ Results sequence_autograd(const SequenceInputs& in) {
   const Tensor bias = as_tensor(bias_hh), w = later.behind(weight_hh), b = later.behind(bias);
   const Tensor &learnt = as_tensor(parameters), &h = as_tensor(h_0), &c = as_tensor(c_0);
   // If gates are added, their sums are enough: so the input's part is not kept. Under torch.func the sums may have
-  // a history in an outer transform, the hidden part's.
+  // a history in an outer transform, the hidden part's. Without a hidden part there are no sums.
   const bool transformed = saved_gates.key_set().has(c10::DispatchKey::FuncTorchGradWrapper);
-  const Tensor kept = find_cell(cell).adds_gates && !transformed ? Tensor() : gates;
+  const RecurrentCell& known = find_cell(cell);
+  const bool enough = known.adds_gates && known.product && !transformed;
+  const Tensor kept = enough ? Tensor() : gates;
   const Derivative node{"RecurrentSequenceBackward", derivative};
   const Tensor& marks = as_tensor(control);
   if constexpr (kHasStates<Results>) {

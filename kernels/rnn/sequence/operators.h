@@ -86,8 +86,9 @@ extern Operator<OfSequenceBackward> recurrent_sequence_backward;
 
 // Lets find_cell() know this family's own; in cells.cpp, as
 void add_own_cells();
-// what a layer must know of each: name, gates, states, parameters, whether it adds its gates.
-using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool>;
+// what a layer must know of each: name, gates, states, parameters, and whether it adds its gates, has a product,
+// normalises its gates, and normalises anything.
+using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
 std::vector<CellFacts> own_cells();
 
 // The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them:
@@ -115,6 +116,8 @@ int64_t layers_part(std::string_view cell, std::string_view dtype, int64_t steps
 // The checks of arguments that the functions below begin with. They return the cell.
 const RecurrentCell& check_sequence(const SequenceInputs& in);
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in);
+// Those of a cell without a product are the gates, which are not saved again.
+std::vector<c10::SymInt> saved_gates_sizes(const SequenceInputs& in, const RecurrentCell& cell);
 
 // The type that the state runs in: the arithmetic type of the elements.
 inline at::ScalarType state_dtype(at::ScalarType dtype) {

@@ -15,6 +15,7 @@ Recurrences recurrences_of(const SequenceInputs& in) {
 OneRecurrence::OneRecurrence(const SequenceInputs& in, const RecurrentCell& cell, int64_t index)
     : all_(recurrences_of(in)),
       gates_count_(cell.gates),
+      product_(cell.product),
       direction_(index / all_.heads),
       head_(index % all_.heads),
       first_unit_(index * in.weight_hh.sym_size(-1)),
@@ -55,7 +56,7 @@ SequenceBackwardInputs OneRecurrence::inputs(const SequenceBackwardInputs& back)
   grad_c_n_ = units_if(back.grad_c_n);
   grad_saved_cells_ = units_if(back.grad_saved_cells);
   output_ = of_units(back.output);
-  saved_gates_ = of_gates(back.saved_gates, 2);
+  saved_gates_ = product_ ? of_gates(back.saved_gates, 2) : back.saved_gates;
   saved_cells_ = of_units(back.saved_cells);
   return {grad_output_, grad_h_n_,    grad_c_n_,        inputs(back.in),     output_,
           saved_gates_, saved_cells_, back.output_mask, back.gates_are_sums, grad_saved_cells_};
@@ -114,8 +115,8 @@ class Joined {
 SequenceAndSaved joined(const std::vector<SequenceAndSaved>& each, const Recurrences& all,
                         const RecurrentCell& cell) {
   const Joined of(all, cell);
-  return {of.units<0>(each), of.units<1>(each), of.units<2>(each), of.gates<3>(each, 2),
-          of.units<4>(each)};
+  return {of.units<0>(each), of.units<1>(each), of.units<2>(each),
+          cell.product ? of.gates<3>(each, 2) : std::get<3>(each[0]), of.units<4>(each)};
 }
 
 SequenceGradients joined(const std::vector<SequenceGradients>& each, const Recurrences& all,

@@ -28,7 +28,9 @@ class OneRecurrence {
   Tensor of_gates(const Tensor& tensor, int64_t dim) const;
 
   Recurrences all_;
-  int64_t gates_count_, direction_, head_;
+  int64_t gates_count_;
+  bool product_;
+  int64_t direction_, head_;
   c10::SymInt first_unit_, hidden_size_, gate_size_;
   Tensor gates_, weight_hh_, output_, saved_gates_, saved_cells_;
   OptionalTensor bias_hh_, parameters_, h_0_, c_0_, control_;

@@ -9,6 +9,7 @@
 #include "core/host/tensor_value.h"
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/cpu/steps.h"
+#include "rnn/sequence/normalised/finish.h"
 #include "rnn/sequence/plan/run.h"
 
 namespace lltm_jit {
@@ -22,15 +23,26 @@ struct CellFormula {
   void (*step)(const CellTensors& in, at::Tensor* now);
   void (*step_backward)(const CellTensors& in, const at::Tensor* grad_now,
                         const CellTensors& grads);
+  // Where a state is normalised, else null: finish(), which changes `now`; and its derivative.
+  void (*finish)(const at::Tensor* p, const at::Tensor& normalised, at::Tensor* now);
+  void (*finish_backward)(const at::Tensor* p, const at::Tensor& normalised, const at::Tensor* now,
+                          const at::Tensor* grad_now, at::Tensor* grad_p,
+                          at::Tensor* grad_normalised, at::Tensor* grad_left);
 };
 
 struct RecurrentCell {
   std::string name;
   int gates, states, parameters;
-  bool adds_gates;
+  bool adds_gates, product, linear, normalises_gates;
+  int normalised_state;  // or -1
+  double epsilon;
   CpuCell cpu;
   CellFormula formula;
   CudaCell cuda;
+
+  bool normalises() const { return normalises_gates || normalised_state >= 0; }
+  // Whether its steps need nothing but products, and numbers of one unit.
+  bool ordinary() const { return product && !normalises(); }
 };
 
 // Replaces a cell of this name: its source was edited.
@@ -89,15 +101,50 @@ struct FormulaOf {
 };
 
 template <typename Cell>
+struct FinishFormulaOf {
+  using Traits = CellTraits<Cell>;
+
+  static void finish(const at::Tensor* p, const at::Tensor& normalised, at::Tensor* now) {
+    TensorValue parameters[Traits::kParametersRoom], values[Traits::kStates];
+    take(p, Traits::kParameters, parameters);
+    take(now, Traits::kStates, values);
+    finish_step<Cell>(parameters, TensorValue(normalised), values);
+    give(values, Traits::kStates, normalised, now);
+  }
+
+  static void backward(const at::Tensor* p, const at::Tensor& normalised, const at::Tensor* now,
+                       const at::Tensor* grad_now, at::Tensor* grad_p, at::Tensor* grad_normalised,
+                       at::Tensor* grad_left) {
+    TensorValue parameters[Traits::kParametersRoom], values[Traits::kStates],
+        given[Traits::kStates];
+    take(p, Traits::kParameters, parameters);
+    take(now, Traits::kStates, values);
+    take(grad_now, Traits::kStates, given);
+    const FinishGradients<Cell, TensorValue> found(parameters, TensorValue(normalised), values,
+                                                   given);
+    give(found.p, Traits::kParameters, normalised, grad_p);
+    give(&found.normalised, 1, normalised, grad_normalised);
+    give(found.now, Traits::kStates, normalised, grad_left);
+  }
+};
+
+template <typename Cell>
+CellFormula formula_of() {
+  CellFormula formula{FormulaOf<Cell>::step, FormulaOf<Cell>::step_backward, nullptr, nullptr};
+  if constexpr (CellTraits<Cell>::kNormalisedState >= 0) {
+    formula.finish = FinishFormulaOf<Cell>::finish;
+    formula.finish_backward = FinishFormulaOf<Cell>::backward;
+  }
+  return formula;
+}
+
+template <typename Cell>
 RecurrentCell recurrent_cell(std::string name, CudaCell cuda) {
   using Traits = CellTraits<Cell>;
-  return {std::move(name),
-          Traits::kGates,
-          Traits::kStates,
-          Traits::kParameters,
-          Traits::kAddsGates,
-          cpu_cell<Cell>(),
-          {FormulaOf<Cell>::step, FormulaOf<Cell>::step_backward},
+  cuda.normalises = Traits::kNormalises;
+  return {std::move(name),          Traits::kGates,   Traits::kStates,  Traits::kParameters,
+          Traits::kAddsGates,       Traits::kProduct, Traits::kLinear,  Traits::kNormalisesGates,
+          Traits::kNormalisedState, Traits::kEpsilon, cpu_cell<Cell>(), formula_of<Cell>(),
           std::move(cuda)};
 }
 

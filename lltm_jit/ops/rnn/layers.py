@@ -24,6 +24,13 @@ LAYERS: dict[str, type[RecurrentLayer]] = {}  # by the name of their cell
 CELLS: dict[str, Cell] = {}  # once the library has said what they are
 
 
+def cell_of(name: str) -> Cell:
+    """A cell of this package, once the library has said what it is."""
+    if not CELLS:
+        _learn_cells(native.rnn)
+    return CELLS[name]
+
+
 class _CellOfLibrary:
     """Stands for a layer's cell until the library has said what it is: waits for that."""
 
@@ -223,9 +230,7 @@ class RNN(RecurrentLayer, nn.RNN):
 
     @property
     def cell(self) -> Cell:  # type: ignore[override]
-        if not CELLS:
-            _learn_cells(native.rnn)
-        return CELLS[f"rnn_{self.nonlinearity}"]
+        return cell_of(f"rnn_{self.nonlinearity}")
 
     if TYPE_CHECKING:
         __call__: Call[Tensor]

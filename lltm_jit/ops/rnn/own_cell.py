@@ -64,7 +64,8 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
 
         Raises:
             BuildError: if it does not compile; the cell stays as it was.
-            LltmJitError: if the number of gates, states or parameters changed, or ``kAddsGates``.
+            LltmJitError: if the number of gates, states or parameters changed, or ``kAddsGates``,
+                ``kProduct`` or what is normalised.
         """
         cls._source.load()
 
@@ -74,8 +75,9 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
 
         Compares its ``step_backward``, if it has one, with the derivative of ``step`` by dual
         numbers. If it sets ``kAddsGates``, compares steps on the gates' two parts with steps on
-        their sums. Calls steps again with the same numbers, which gives others if ``step`` is not a
-        pure function.
+        their sums. If it sets ``kLinear``, compares a step with the one from zeros and the
+        derivative there. Calls steps again with the same numbers, which gives others if ``step`` is
+        not a pure function.
 
         Raises:
             LltmJitError: if they disagree; the message names the derivative, and both values.
@@ -100,11 +102,16 @@ def recurrent_cell(
     ``elu``, ``relu`` and ``where_greater``. Each call makes a new class; earlier classes stay as
     they are, even if the header has changed.
 
+    A cell whose gates use no old output, such as minGRU, SRU or QRNN, sets ``kProduct = false``. It
+    has no recurrent weights and no ``bias_hh``, and its step no ``h``. If it also sets ``kLinear``,
+    because its new states are linear in the old ones, a GPU runs it at the speed of its memory.
+
     A step must be a pure function of its arguments, because the backward pass computes it again:
     dropout and zoneout take a mask as one more gate, through ``recurrent_sequence``. It sees
-    one hidden unit, so a cell with a sum over units, such as a layer norm, cannot be written, nor
-    one that changes ``h`` before it is multiplied. The layer's ``check()`` finds steps that are not
-    pure.
+    one hidden unit, so a cell with a sum over units cannot be written, nor one that changes ``h``
+    before it is multiplied. Layer norms are an exception: a cell has its gates, and one of its
+    states, normalised by ``kNormalisesGates`` and ``kNormalisedState``. The layer's ``check()``
+    finds steps that are not pure.
 
     Args:
         header: the file that defines the cell.
@@ -213,9 +220,9 @@ class _Source:
             self._name = self._place if number == 1 else f"{self._place}.{number}"
         if build.info.key != self._key:
             library = ctypes.CDLL(str(build.info.library))
-            sizes = (c_int * 6)()
+            sizes = (c_int * 10)()
             library.recurrent_cell_sizes(sizes)
-            if self._sizes and list(sizes)[:4] != self._sizes[:4]:
+            if self._sizes and list(sizes)[:7] != self._sizes[:7]:
                 raise LltmJitError(
                     f"{self._cell} has {_counts(sizes)} now, but layers were made with "
                     f"{_counts(self._sizes)}; call recurrent_cell() again"
@@ -230,8 +237,8 @@ class _Source:
             )
             self._library, self._sizes, self._key = library, list(sizes), build.info.key
             self.tell(native.rnn)
-        gates, states, parameters, adds_gates, *_ = self._sizes
-        return Cell(self._name, gates, states, parameters, bool(adds_gates))
+        gates, states, parameters, *flags = self._sizes[:7]
+        return Cell(self._name, gates, states, parameters, *map(bool, flags))
 
     def tell(self, module: ModuleType) -> None:
         """Register the cell with a build of the family."""
@@ -239,7 +246,8 @@ class _Source:
 
     def check(self) -> None:
         """See :meth:`OwnCell.check`."""
-        gates, states, parameters, adds_gates, own_backward, room = self._sizes
+        gates, states, parameters, adds_gates, product, *_ = self._sizes
+        own_backward, linear, room = self._sizes[7:]
         # Of the numbers that a step reads; C++ has one more in place of those that there are not.
         names = [f"x[{i}]" for i in range(gates)]
         names += [""] if adds_gates else [f"h[{i}]" for i in range(gates)]
@@ -266,12 +274,16 @@ class _Source:
                         + f": the gradient of {what} is {own[index]:.6g}, but step()'s is "
                         f"{dual[index]:.6g}, at {_at(names, given)}"
                     )
-            for index in range(states if adds_gates else 0):
+            for index in range(states if linear or (adds_gates and product) else 0):
                 if not _close(apart[index], added[index]):
+                    claim, one, other = (
+                        ("kLinear", "", "by its derivative by old")
+                        if linear
+                        else ("kAddsGates", " from the gates' two parts", "from their sums")
+                    )
                     raise LltmJitError(
-                        self._text.line("kAddsGates")
-                        + f": now[{index}] is {apart[index]:.6g} from the gates' two parts, but "
-                        f"{added[index]:.6g} from their sums, at {_at(names, given)}"
+                        self._text.line(claim) + f": now[{index}] is {apart[index]:.6g}{one}, but "
+                        f"{added[index]:.6g} {other}, at {_at(names, given)}"
                     )
 
     def _compared(self, given: list[float]) -> list[list[float]]:
@@ -285,8 +297,10 @@ class _Source:
 
 
 def _counts(sizes: Iterable[int]) -> str:
-    gates, states, parameters, adds, *_ = sizes
-    added = "added" if adds else "not added"
+    gates, states, parameters, adds, product, *normalises = list(sizes)[:7]
+    added = "without a product" if not product else "added" if adds else "not added"
+    if any(normalises):
+        added += ", normalised" if normalises[0] else ", normalised state"
     kinds = f"{many(gates, 'gate')} ({added}), {many(states, 'state')}"
     return f"{kinds} and {many(parameters, 'parameter')}"
 

@@ -78,7 +78,8 @@ def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     Variants of all cells share a name, and with it a build file: all but the first compile without
     the second that torch needs to write one.
     """
-    for kind in ("steps", "forward", "backward", "many_rows_forward", "many_rows_backward"):
+    whole = ("walk", "forward", "backward", "many_rows_forward", "many_rows_backward")
+    for kind in ("steps", "normalised_steps", *whole):
         jit.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths, name == _OURS)
 
 
@@ -90,7 +91,8 @@ def _variant(kind: str, include_paths: tuple[Path, ...], ours: bool) -> Variant:
         _KERNELS / "rnn" / "sequence" / "variants" / f"{kind}.cu",
         (_KERNELS, *include_paths),
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
-        optional=kind != "steps",  # which runs in place of the others
+        # Steps run in place of the others.
+        optional=kind not in ("steps", "normalised_steps", "walk"),
         device_code=True,
         nvrtc=ours,  # a header of the user's may include what NVRTC does not have
     )
@@ -213,8 +215,9 @@ def recurrent_sequence(
             of its C++ type or of its class. Of several with that name, the last one is meant.
         gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
             steps, including its bias. All tensors have its device, and its dtype unless noted.
-        weight_hh: (GH, H), or (R, Gd, d) for R recurrences.
-        bias_hh: (GH,) or ``None``.
+        weight_hh: (GH, H), or (R, Gd, d) for R recurrences. Of a cell of your own without a product
+            (0, H), or (R, 0, d).
+        bias_hh: (GH,) or ``None``; ``None`` without a product.
         parameters: (P, H), if the cell has any.
         h_0: (B, H), the output before the first step; zeros by default. Or (1 + K, B, H), followed
             by what a reset sets it to, in place of zeros: K = 1 for all steps, or L for each step.

@@ -1,119 +1,12 @@
 // One step of a sequence for every hidden unit and row, beside the library's products: any size, any type.
 #pragma once
 
-#include "core/launch/block.cuh"
-#include "core/launch/fast_divide.cuh"
-#include "rnn/sequence/by_steps/kernels.h"
+#include "rnn/sequence/by_steps/place.cuh"
+#include "rnn/sequence/by_steps/row_step.cuh"
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/numbers/gate_float.cuh"
 
 namespace lltm_jit {
-
-// Neighbouring hidden units of a row, and the places of their numbers in the arrays.
-template <typename scalar_t, int kUnits>
-struct StepPlace {
-  using state_t = opmath_t<scalar_t>;
-  int64_t row, unit, hidden, rows, gate_size;
-
-  __device__ __forceinline__ int64_t in_state() const { return row * hidden + unit; }
-  __device__ __forceinline__ int64_t in_states(int k) const {
-    return k * rows * hidden + in_state();
-  }
-  // In h, and in the backward pass's products, which have room for padding.
-  __device__ __forceinline__ int64_t in_products(int k = 0) const {
-    return (k * rows + row) * gate_size + unit;
-  }
-
-  template <typename Array>
-  __device__ __forceinline__ int64_t in_array(const Array& array, int64_t step, int gate) const {
-    return step * array.step_stride + row * array.row_stride + gate * gate_size + unit;
-  }
-  // Calls function(e, value) for each unit.
-  template <typename element_t, typename Function>
-  __device__ __forceinline__ void read(const element_t* source, const Function& function) const {
-    opmath_t<element_t> values[kUnits];
-    load_pack<kUnits>(source, values);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) function(e, values[e]);
-  }
-  // Zeros where there is no array.
-  template <typename element_t, typename Function>
-  __device__ __forceinline__ void read_any(const void* array, int64_t at,
-                                           const Function& function) const {
-    if (array) return read(static_cast<const element_t*>(array) + at, function);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) function(e, opmath_t<element_t>(0));
-  }
-  // State k of those that the row is reset to before a step.
-  template <typename Args, typename Function>
-  __device__ __forceinline__ void read_reset(const Args& of, int64_t step, int k,
-                                             const Function& function) const {
-    if (k == 0) {
-      read_any<scalar_t>(of.reset_h.data, in_array(of.reset_h, step, 0), function);
-    } else {
-      read_any<state_t>(of.reset_cells.data, in_cells(of.reset_cells, step, k - 1), function);
-    }
-  }
-  // Adds function(e) to the gradient of that state, if it is wanted.
-  template <typename Function>
-  __device__ __forceinline__ void add_to_reset(const SequenceBackwardArgs& of, int64_t step, int k,
-                                               const Function& function) const {
-    const auto& array = k == 0 ? of.grad_reset_h : of.grad_reset_cells;
-    if (!array.data) return;
-    auto* sums = static_cast<state_t*>(array.data) +
-                 (k == 0 ? in_array(array, step, 0) : in_cells(array, step, k - 1));
-    state_t sum[kUnits];
-    read(sums, [&](int e, state_t value) { sum[e] = value + function(e); });
-    write(sums, [&](int e) { return sum[e]; });
-  }
-  template <typename Function>
-  __device__ __forceinline__ void read(const SequenceArray& array, int64_t step, int gate,
-                                       const Function& function) const {
-    read(static_cast<const scalar_t*>(array.data) + in_array(array, step, gate), function);
-  }
-  // Writes function(e).
-  template <typename element_t, typename Function>
-  __device__ __forceinline__ void write(element_t* target, const Function& function) const {
-    opmath_t<element_t> values[kUnits];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) values[e] = function(e);
-    store_pack<kUnits>(target, values);
-  }
-  template <typename Function>
-  __device__ __forceinline__ void write(const MutableSequenceArray& array, int64_t step, int gate,
-                                        const Function& function) const {
-    write(static_cast<scalar_t*>(array.data) + in_array(array, step, gate), function);
-  }
-  // And zeros for units that do not exist.
-  template <typename Function>
-  __device__ __forceinline__ void write_gradient(const MutableSequenceArray& array, int64_t step,
-                                                 int gate, const Function& function) const {
-    write(array, step, gate, function);
-    if (unit + kUnits < hidden) return;
-    auto* behind = static_cast<scalar_t*>(array.data) + in_array(array, step, gate) - unit;
-#pragma unroll 1
-    for (int64_t i = hidden; i < gate_size; ++i) behind[i] = from_opmath<scalar_t>(state_t(0));
-  }
-  // The same in an array of saved cells.
-  template <typename Array>
-  __device__ __forceinline__ int64_t in_cells(const Array& array, int64_t step, int k) const {
-    return step * array.step_stride + in_states(k);
-  }
-};
-
-// Calls function(place) for all units of each row; `packs` of units are in a row.
-template <typename scalar_t, int kUnits, typename Function>
-__device__ __forceinline__ void for_each_place(const SequenceSizes& sizes, const Divisor& packs,
-                                               const Function& function) {
-  const int64_t count = sizes.batch_size * (sizes.hidden_size / kUnits);
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-       i += int64_t(gridDim.x) * blockDim.x) {
-    int64_t pack = i;
-    const int64_t row = packs.divide(pack);
-    function(StepPlace<scalar_t, kUnits>{row, pack * kUnits, sizes.hidden_size, sizes.batch_size,
-                                         sizes.gate_size()});
-  }
-}
 
 __device__ __forceinline__ uint8_t control_of(const uint8_t* control, int64_t step_stride,
                                               int64_t step, int64_t row) {
@@ -135,6 +28,17 @@ struct StepMath {
   using Place = StepPlace<scalar_t, kUnits>;
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
 
+  template <typename Function>
+  static __device__ __forceinline__ void for_places(const SequenceSizes& sizes,
+                                                    const Divisor& packs,
+                                                    const Function& function) {
+    if constexpr (Traits::kNormalises) {
+      for_row_place<scalar_t, kUnits>(sizes, function);
+    } else {
+      for_each_place<scalar_t, kUnits>(sizes, packs, function);
+    }
+  }
+
   static __device__ __forceinline__ void read_parameters(const void* parameters, const Place& place,
                                                          Step (&in)[kUnits]) {
 #pragma unroll
@@ -147,7 +51,7 @@ struct StepMath {
   static __device__ __forceinline__ void run(const ForwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
     if (args.is_first()) wait_without_starting_successor();  // for the gates
-    for_each_place<scalar_t, kUnits>(of, packs, [&](const Place& place) {
+    for_places(of, packs, [&](const Place& place) {
       const auto control_at = [&](int64_t step) {
         return control_of(of.control, of.control_step_stride, step, place.row);
       };
@@ -222,8 +126,12 @@ struct StepMath {
                         [&](int e) { return CellAddsGates<Cell>::value ? x[g][e] + h[e] : h[e]; });
           }
         }
+        if constexpr (Traits::kNormalises) {
+          RowStep<Cell, T, kUnits>(place.hidden).run(in, now);
+        } else {
 #pragma unroll
-        for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+          for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+        }
         place.write(of.output, args.step, 0, [&](int e) { return state_t(now[e][0]); });
 #pragma unroll
         for (int k = 0; k < kStates - 1; ++k) {
@@ -294,7 +202,7 @@ struct StepMath {
     const auto& of = args.sequence;
     const int64_t step = args.step;
     if (args.is_last()) wait_without_starting_successor();  // for all that earlier passes write
-    for_each_place<scalar_t, kUnits>(of, packs, [&](const Place& place) {
+    for_places(of, packs, [&](const Place& place) {
       const auto control_at = [&](int64_t of_step) {
         return control_of(of.control, of.control_step_stride, of_step, place.row);
       };
@@ -350,12 +258,17 @@ struct StepMath {
             [&](int e, state_t value) { grad_now[e][k + 1] = T(value); });
       }
       Step grads[kUnits] = {};
+      if (holds) {
 #pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
-        if (holds) {
+        for (int e = 0; e < kUnits; ++e) {
 #pragma unroll
           for (int k = 0; k < kStates; ++k) grads[e].old[k] = grad_now[e][k];
-        } else {
+        }
+      } else if constexpr (Traits::kNormalises) {
+        RowStep<Cell, T, kUnits>(place.hidden).derive(in, grad_now, grads);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kUnits; ++e) {
           grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
         }
       }

@@ -8,6 +8,16 @@ namespace lltm_jit {
 // Units that a thread has at once, where all arrays are aligned for it.
 constexpr int kStepUnits = 4;
 
+// Note [A block for each row]
+// A cell that normalises needs sums over the units of a row. So a block has a row, and each thread some units of it. A
+// sum costs a barrier: a step has one for each mean and variance, and backward one for both sums of each gradient.
+constexpr int kMostRowThreads = 1024;
+// 0 if there are too many units.
+inline int normalised_threads(int64_t hidden_size, int units) {
+  const int64_t threads = (hidden_size / units + 31) / 32 * 32;
+  return threads <= kMostRowThreads ? static_cast<int>(threads) : 0;
+}
+
 // After the product. The first step reads old_h and old_cells, the last one writes new_h and new_cells; between them
 // states are in the arrays here.
 struct ForwardStepArgs {
@@ -18,6 +28,7 @@ struct ForwardStepArgs {
   void* output_state;    // [batch, hidden] of state_type, read and written: what h is rounded from
   void* cells;           // [states-1, batch, hidden] of state_type, read and written
   int units = 1;         // or kStepUnits
+  int row_threads = 0;   // of a block, Note [A block for each row]; else 0
 
   LLTM_JIT_HOST_DEVICE bool is_first() const { return step == 0; }
   LLTM_JIT_HOST_DEVICE bool is_last() const { return step == sequence.steps - 1; }
@@ -37,6 +48,7 @@ struct BackwardStepArgs {
   void* grad_cells;          // [states-1, batch, hidden]
   bool gates_apart = false;  // whether products are separate for each gate
   int units = 1;             // or kStepUnits
+  int row_threads = 0;       // as above
 
   LLTM_JIT_HOST_DEVICE bool is_last() const { return step == sequence.steps - 1; }
 };

@@ -28,9 +28,14 @@ template <typename Cell, typename scalar_t>
   for (int64_t i = 0; i < row.units; i += Vec::size()) {
     const int64_t n = std::min<int64_t>(Vec::size(), row.units - i);
     CellStep<Cell, Vec> in;
-    for (int g = 0; g < Traits::kGates; ++g, sums += Vec::size()) {
+    for (int g = 0; g < Traits::kGates; ++g) {
       const int64_t place = g * row.gate_stride + i;
+      if constexpr (!Traits::kProduct) {
+        in.x[g] = load(gates + place, n);
+        continue;
+      }
       const Vec hidden = Vec::loadu(sums);
+      sums += Vec::size();
       if (gates != nullptr) {
         in.x[g] = load(gates + place, n);
       } else {
@@ -122,6 +127,10 @@ template <typename Cell, typename scalar_t>
 
 template <typename Cell>
 const CpuCell& cpu_cell() {
+  if constexpr (CellTraits<Cell>::kNormalises) {  // whose steps are the formula's
+    static constexpr CpuCell none{};
+    return none;
+  }
   static constexpr CpuCell cell{
       {cell_forward_row<Cell, c10::Half>, cell_forward_row<Cell, c10::BFloat16>,
        cell_forward_row<Cell, float>, cell_forward_row<Cell, double>},

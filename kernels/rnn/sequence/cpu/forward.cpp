@@ -7,6 +7,7 @@
 
 // In one unit: both have the same headers and templates, which take half of the compile time.
 #include "rnn/sequence/cpu/backward.cpp"
+#include "rnn/sequence/walk/cpu.cpp"
 
 namespace lltm_jit {
 namespace {

@@ -20,7 +20,7 @@ SymInt padded_size(const SymInt& size) { return (size + kLine - 1) / kLine * kLi
 
 SymInt gate_size(const SequenceInputs& in, const RecurrentCell& cell) {
   const SymInt hidden_size = in.weight_hh.sym_size(-1), rows = in.weight_hh.sym_size(-2);
-  if (equal(rows, cell.gates * hidden_size)) return hidden_size;
+  if (!cell.ordinary() || equal(rows, cell.gates * hidden_size)) return hidden_size;
   const SymInt padded = padded_size(hidden_size);
   return equal(rows, cell.gates * padded) ? padded : hidden_size;
 }

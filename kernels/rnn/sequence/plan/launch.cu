@@ -133,13 +133,15 @@ cudaError_t launch_one_step(const void* kernel, Args args, cudaStream_t stream) 
   cudaError_t error = find_driver(&driver);
   if (error == cudaSuccess) error = find_ready(*driver, kernel, nullptr, &ready);
   if (error != cudaSuccess) return error;
-  args.units = units_of(args);
+  if (args.row_threads == 0) args.units = units_of(args);
   const int64_t packs_of_row = args.sequence.hidden_size / args.units;
   const int64_t count = args.sequence.batch_size * packs_of_row;
   Divisor packs(packs_of_row, count);
   void* arguments[] = {&args, &packs};
-  return launch_ready(*driver, ready,
-                      {blocks_for(count), kThreads, 0, /*cluster=*/1, /*grid=*/false, stream},
+  const bool rows = args.row_threads > 0;
+  const int64_t blocks = rows ? args.sequence.batch_size : blocks_for(count);
+  const int threads = rows ? args.row_threads : kThreads;
+  return launch_ready(*driver, ready, {blocks, threads, 0, /*cluster=*/1, /*grid=*/false, stream},
                       arguments);
 }
 
@@ -165,6 +167,13 @@ cudaError_t launch_sequence(const void* kernel, const SequencePlan& plan,
                             const SequenceBackwardArgs& args, cudaStream_t stream) {
   const SequenceSizes& sizes = args;
   return launch_plan(kernel, plan, sizes.gates, args, stream);
+}
+
+int step_units(const SequenceForwardArgs& args) {
+  return min(units_of(ForwardStepArgs{args, 0}), units_of(ForwardStepArgs{args, args.steps - 1}));
+}
+int step_units(const SequenceBackwardArgs& args) {
+  return min(units_of(BackwardStepArgs{args, 0}), units_of(BackwardStepArgs{args, args.steps - 1}));
 }
 
 cudaError_t launch_step(const void* kernel, const ForwardStepArgs& args, cudaStream_t stream) {

@@ -18,6 +18,9 @@ cudaError_t launch_sequence(const void* kernel, const SequencePlan& plan,
 cudaError_t launch_step(const void* kernel, const ForwardStepArgs& args, cudaStream_t stream);
 cudaError_t launch_step(const void* kernel, const BackwardStepArgs& args, cudaStream_t stream);
 
+// Units that a thread has at once in each of a sequence's steps.
+int step_units(const SequenceForwardArgs& args);
+int step_units(const SequenceBackwardArgs& args);
 // Some microseconds in which a stream does nothing, so that work launched on another stream gets its SMs first.
 cudaError_t launch_pause(cudaStream_t stream);
 

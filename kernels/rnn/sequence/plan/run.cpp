@@ -16,6 +16,9 @@
 #include "rnn/sequence/plan/refused.h"
 #include "rnn/sequence/plan/run.h"
 
+// In one unit: both read the same headers, which take most of the time.
+#include "rnn/sequence/walk/run.cpp"
+
 namespace lltm_jit {
 namespace {
 
@@ -77,12 +80,36 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
 
 // ------------------------------------------------------------------------------- step by step --
 
+// The kernel of the steps, and its launches.
 template <typename Args>
-const void* step_variant(const Args& args, const CudaCell& cell) {
-  static VariantTable<const void, std::string, std::string, ElementType> table;
-  return table.get({cell.kernel, cell.type, args.type},
-                   [&] { return request_of(args, SequencePlan{}, cell); });
-}
+class StepKernel {
+ public:
+  StepKernel(const Args& args, const CudaCell& cell) {
+    static VariantTable<const void, std::string, std::string, ElementType, int, int> table;
+    if (cell.normalises) {  // Note [A block for each row]
+      units_ = step_units(args);
+      row_threads_ = normalised_threads(args.hidden_size, units_);
+      TORCH_CHECK(row_threads_ > 0, "recurrent_sequence(): expected at most ", kMostRowThreads,
+                  " hidden units, or ", kStepUnits * kMostRowThreads, " if they are a multiple of ",
+                  kStepUnits, ", of a cell that normalises, but got ", args.hidden_size);
+    }
+    kernel_ = table.get({cell.kernel, cell.type, args.type, units_, row_threads_}, [&] {
+      constexpr bool kForward = std::is_same_v<Args, SequenceForwardArgs>;
+      return cell.normalises ? normalised_request(args, kForward, units_, cell)
+                             : request_of(args, SequencePlan{}, cell);
+    });
+  }
+
+  template <typename StepArgs>
+  void launch(StepArgs args, cudaStream_t stream) const {
+    args.units = units_, args.row_threads = row_threads_;
+    C10_CUDA_CHECK(launch_step(kernel_, args, stream));
+  }
+
+ private:
+  int units_ = 1, row_threads_ = 0;
+  const void* kernel_;
+};
 
 // Makes tensors from raw pointers, for torch's products.
 struct Tensors {
@@ -119,13 +146,13 @@ struct Tensors {
 
 void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
-  const void* kernel = step_variant(args, cell);
+  const StepKernel kernel(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size;
   ForwardStepArgs step{args, 0};
   if (sizes.steps == 1 && !args.old_h) {
-    C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    kernel.launch(step, stream);
     return;
   }
   const Tensor h = tensors.empty(rows, sizes.gate_size(), args.type);
@@ -150,14 +177,14 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
       multiply(factor, products, stream);
       step.products = products.const_data_ptr();
     }
-    C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    kernel.launch(step, stream);
     factor = h;
   }
 }
 
 void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
                     cudaStream_t stream) {
-  const void* kernel = step_variant(args, cell);
+  const StepKernel kernel(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size, size = sizes.gate_size(),
@@ -182,7 +209,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
                         grad_cells.mutable_data_ptr(),
                         gates_apart};
   for (; step.step >= 0; --step.step) {
-    C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    kernel.launch(step, stream);
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
     if (gates_apart) {
@@ -195,7 +222,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
     }
     step.products = products.const_data_ptr();
   }
-  C10_CUDA_CHECK(launch_step(kernel, step, stream));
+  kernel.launch(step, stream);
 }
 
 // ------------------------------------------------------------------------------- in one launch --
@@ -269,7 +296,7 @@ template <typename Args, typename BySteps>
 bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const CudaCell& cell,
          const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (in_one_launch(args, pass, cell, like, stream)) return true;
+  if (!cell.normalises && in_one_launch(args, pass, cell, like, stream)) return true;
   if (args.recurrences() > 1) return false;
   by_steps(args, cell, like, stream);
   return true;

@@ -4,6 +4,8 @@
 
 #include "rnn/sequence/plan/variants.h"
 
+#include "rnn/sequence/by_steps/kernels.h"
+
 namespace lltm_jit {
 namespace {
 
@@ -72,6 +74,26 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
                    number(sizes.hidden_size) + ", " + number(shape.rows) +
                    (shape.grid ? " rows a grid" : " rows a cluster") +
                    (!forward ? ", backward" : saved) + (use.all_states ? ", of all states" : "");
+  return request;
+}
+
+VariantRequest normalised_request(const SequenceSizes& sizes, bool forward, int units,
+                                  const CudaCell& cell) {
+  auto request =
+      request_of("_normalised_steps",
+                 forward ? "normalised_forward_step" : "normalised_backward_step", sizes, cell);
+  request.constants.emplace_back("UNITS", number(units));
+  request.constants.emplace_back("THREADS", number(normalised_threads(sizes.hidden_size, units)));
+  request.label += ", hidden size " + number(sizes.hidden_size) + ", step by step";
+  return request;
+}
+
+VariantRequest walk_request(const SequenceSizes& sizes, bool forward, int units, bool controls,
+                            const CudaCell& cell) {
+  auto request = request_of("_walk", forward ? "walk_forward" : "walk_backward", sizes, cell);
+  request.constants.emplace_back("UNITS", number(units));
+  request.constants.emplace_back("CONTROLS", number(controls));
+  request.label += units > 1 ? ", without a product" : ", without a product, unaligned";
   return request;
 }
 

@@ -13,6 +13,7 @@ namespace lltm_jit {
 // declared the cell's kernels <kernel>_steps, <kernel>_forward and so on, one for each source in variants/.
 struct CudaCell {
   std::string kernel, header, type;
+  bool normalises = false;  // numbers of a row: runs step by step, a block for each row
 };
 
 // What decides how a pass is compiled, besides its plan.
@@ -26,6 +27,13 @@ struct SequenceUse {
 // A pass in one launch, as its plan has it, or step by step.
 VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
                                 const SequencePlan& plan, const CudaCell& cell);
+
+// A step of a cell that normalises, of threads with so many units.
+VariantRequest normalised_request(const SequenceSizes& sizes, bool forward, int units,
+                                  const CudaCell& cell);
+// A pass of a cell without a product, of lanes of so many units.
+VariantRequest walk_request(const SequenceSizes& sizes, bool forward, int units, bool controls,
+                            const CudaCell& cell);
 
 // Whether all recurrences run in one launch, forward and, if gradients are wanted, backward.
 bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rnn/sequence/cpu/cell.h"
+#include "rnn/sequence/walk/map.h"
 
 using namespace lltm_jit;
 #include CELL_HEADER
@@ -26,43 +27,57 @@ struct HasSizes<Cell, std::void_t<std::enable_if_t<(Cell::kGates > 0 && Cell::kS
 static_assert(HasSizes<CELL>::value,
               "expected the cell to have static constexpr int kGates, kStates, both above 0");
 
+// Calls step() with what such a cell has of `h` and `p`.
+template <typename Cell, typename T>
+auto step_on(const T (&x)[Cell::kGates], const T (&h)[Cell::kGates],
+             const T (&p)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
+             T (&now)[Cell::kStates])
+    -> std::enable_if_t<CellProduct<Cell>::value && (CellParameters<Cell>::value > 0),
+                        decltype(Cell::step(x, h, p, old, now))> {
+  Cell::step(x, h, p, old, now);
+}
+template <typename Cell, typename T>
+auto step_on(const T (&x)[Cell::kGates], const T (&h)[Cell::kGates],
+             const T (&)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
+             T (&now)[Cell::kStates])
+    -> std::enable_if_t<CellProduct<Cell>::value && CellParameters<Cell>::value == 0,
+                        decltype(Cell::step(x, h, old, now))> {
+  Cell::step(x, h, old, now);
+}
+template <typename Cell, typename T>
+auto step_on(const T (&x)[Cell::kGates], const T (&)[Cell::kGates],
+             const T (&p)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
+             T (&now)[Cell::kStates])
+    -> std::enable_if_t<!CellProduct<Cell>::value && (CellParameters<Cell>::value > 0),
+                        decltype(Cell::step(x, p, old, now))> {
+  Cell::step(x, p, old, now);
+}
+template <typename Cell, typename T>
+auto step_on(const T (&x)[Cell::kGates], const T (&)[Cell::kGates],
+             const T (&)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
+             T (&now)[Cell::kStates])
+    -> std::enable_if_t<!CellProduct<Cell>::value && CellParameters<Cell>::value == 0,
+                        decltype(Cell::step(x, old, now))> {
+  Cell::step(x, old, now);
+}
+
 template <typename Cell, typename = void>
 struct HasStep : std::false_type {};
 template <typename Cell>
-struct HasStep<Cell, std::enable_if_t<CellParameters<Cell>::value == 0,
-                                      decltype(Cell::template step<float>(
-                                          std::declval<const float (&)[Cell::kGates]>(),
-                                          std::declval<const float (&)[Cell::kGates]>(),
-                                          std::declval<const float (&)[Cell::kStates]>(),
-                                          std::declval<float (&)[Cell::kStates]>()))>>
-    : std::true_type {};
-template <typename Cell>
-struct HasStep<Cell, std::enable_if_t<(CellParameters<Cell>::value > 0),
-                                      decltype(Cell::template step<float>(
-                                          std::declval<const float (&)[Cell::kGates]>(),
-                                          std::declval<const float (&)[Cell::kGates]>(),
-                                          std::declval<const float (&)[Cell::kParameters]>(),
-                                          std::declval<const float (&)[Cell::kStates]>(),
-                                          std::declval<float (&)[Cell::kStates]>()))>>
-    : std::true_type {};
-static_assert(HasStep<CELL>::value,
-              "expected static void step(const T (&x)[kGates], const T (&h)[kGates], "
-              "const T (&p)[kParameters] if there are any, const T (&old)[kStates], "
-              "T (&now)[kStates]) for any number T");
+struct HasStep<Cell, decltype(step_on<Cell, float>(
+                         std::declval<const float (&)[Cell::kGates]>(),
+                         std::declval<const float (&)[Cell::kGates]>(),
+                         std::declval<const float (&)[CellTraits<Cell>::kParametersRoom]>(),
+                         std::declval<const float (&)[Cell::kStates]>(),
+                         std::declval<float (&)[Cell::kStates]>()))> : std::true_type {};
+static_assert(
+    HasStep<CELL>::value,
+    "expected static void step(const T (&x)[kGates], const T (&h)[kGates] unless kProduct "
+    "is false, const T (&p)[kParameters] if there are any, const T (&old)[kStates], "
+    "T (&now)[kStates]) for any number T");
 
 template <typename Cell>
 constexpr int kNumbers = sizeof(CellStep<Cell, double>) / sizeof(double);
-
-template <typename Cell, typename T>
-void step_on(const T (&x)[Cell::kGates], const T (&h)[Cell::kGates],
-             const T (&p)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
-             T (&now)[Cell::kStates]) {
-  if constexpr (CellTraits<Cell>::kParameters > 0) {
-    Cell::step(x, h, p, old, now);
-  } else {
-    Cell::step(x, h, old, now);
-  }
-}
 
 // The cell's states, with the two parts of its gates apart.
 template <typename Cell>
@@ -128,28 +143,44 @@ void compare(const double* numbers, const double* grad_now, double* dual, double
   put(CellDerivative<Cell, double, false>(in)(grads), dual);
   if constexpr (HasOwnBackward<Cell>::value)
     put(CellDerivative<Cell, double, true>(in)(grads), own);
-  if constexpr (CellTraits<Cell>::kAddsGates) {
+  if constexpr (CellTraits<Cell>::kLinear) {
+    double now[Cell::kStates];
+    run_step(in, now);
+    std::copy_n(now, Cell::kStates, apart);
+    const CellMap<Cell, double> map(in);
+    for (int s = 0; s < Cell::kStates; ++s) {
+      added[s] = map.sums[s];
+      for (int of = 0; of < Cell::kStates; ++of) added[s] += map.factors[s][of] * in.old[of];
+    }
+  } else if constexpr (CellTraits<Cell>::kProduct && CellTraits<Cell>::kAddsGates) {
     double half[Cell::kGates], none[Cell::kGates] = {};
     for (int g = 0; g < Cell::kGates; ++g) half[g] = in.x[g] / 2;
     step_apart(in, half, half, apart);
     step_apart(in, in.x, none, added);
   } else {
-    step_apart(in, in.x, in.h, apart);
+    double now[Cell::kStates];
+    run_step(in, now);
+    std::copy_n(now, Cell::kStates, apart);
   }
 }
 
 }  // namespace
 
-// gates, states, parameters, adds_gates, has a backward step of its own, numbers in a CellStep
-extern "C" void recurrent_cell_sizes(int (&sizes)[6]) {
+// gates, states, parameters, adds_gates, product, normalises its gates, normalises anything, a backward step of its own,
+// linear, numbers in a CellStep
+extern "C" void recurrent_cell_sizes(int (&sizes)[10]) {
   using Traits = CellTraits<CELL>;
   const int found[] = {Traits::kGates,
                        Traits::kStates,
                        Traits::kParameters,
                        Traits::kAddsGates,
+                       Traits::kProduct,
+                       Traits::kNormalisesGates,
+                       Traits::kNormalises,
                        HasOwnBackward<CELL>::value,
+                       Traits::kLinear,
                        kNumbers<CELL>};
-  std::copy_n(found, 6, sizes);
+  std::copy_n(found, 10, sizes);
 }
 
 extern "C" int64_t recurrent_cell_faults() { return faults<CELL>(); }
@@ -159,8 +190,8 @@ extern "C" const RecurrentCell* recurrent_cell_as(const char* name, const char* 
   return new RecurrentCell(recurrent_cell<CELL>(name, {kernel, CELL_HEADER, LLTM_JIT_TEXT(CELL)}));
 }
 
-// A step's derivative by dual numbers and by the cell's own backward step, in the order of CellStep, and
-// its states with the gates' parts apart and, if it adds them, added.
+// A step's derivative by dual numbers and by the cell's own backward step, in the order of CellStep; and its states,
+// `apart` from the gates' parts, and `added` from their sums if it adds them, or by its map if it is linear.
 extern "C" void recurrent_cell_compare(const double* numbers, const double* grad_now, double* dual,
                                        double* own, double* apart, double* added) {
   compare<CELL>(numbers, grad_now, dual, own, apart, added);

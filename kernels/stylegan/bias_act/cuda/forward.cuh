@@ -37,15 +37,16 @@ __device__ __forceinline__ void load_bias(
   }
 }
 
-// At least so many blocks of an SM. One before 8.0 has no more than 1024 threads.
-template <PackBias kind>
-constexpr int kForwardBlocks =
+// How many blocks an SM is to have room for; before 8.0 it has no more than 1024 threads.
 #if __CUDA_ARCH__ >= 800
-    kind == PackBias::kOne    ? 6
-    : kind == PackBias::kSame ? 5
-                              :
+template <PackBias kind>
+constexpr int kForwardBlocks = kind == PackBias::kOne    ? 6
+                               : kind == PackBias::kSame ? 5
+                                                         : 4;
+#else
+template <PackBias>
+constexpr int kForwardBlocks = 4;
 #endif
-                              4;
 
 template <typename scalar_t, PackBias kind>
 __global__ void __launch_bounds__(kThreads, kForwardBlocks<kind>)

@@ -88,7 +88,8 @@ class RecurrentLayer(Warmed):
             no effect under :mod:`torch.func`.
         num_heads: N, the number of heads that the hidden units are divided into. Heads have no
             recurrent weights between them: ``weight_hh_lk`` has the shape (N, GH/N, H/N), the
-            diagonal blocks of the gates' matrices.
+            diagonal blocks of the gates' matrices. With N = H each unit sees its own old output
+            alone, so that an RNN with relu is an IndRNN.
         device: the device of the parameters.
         dtype: the dtype of the parameters: half, bfloat16, float or double.
 
@@ -156,7 +157,7 @@ class RecurrentLayer(Warmed):
             ``(output, state)``: the hidden states of all steps, with the shape of ``input`` but DH
             features, and the last states. With ``return_states``, ``(output, state, states)``: the
             states after each step, in the form of ``state`` with the dimension of the steps in
-            front, whatever ``batch_first``. Behind the end of a sequence they are zero.
+            front, whatever ``batch_first``. After the end of a sequence they are zero.
 
         Raises:
             ValueError: if ``input`` has the wrong number of dimensions, or the wrong dtype.
@@ -215,11 +216,9 @@ class RecurrentLayer(Warmed):
         self, name: str, batch_size: int, hx: State | None, batched: bool
     ) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
-        return (
-            None
-            if hx is None
-            else whole_states(name, hx, self._sizes_of_states(batch_size), batched)
-        )
+        if hx is None:
+            return None
+        return whole_states(name, hx, self._sizes_of_states(batch_size), batched)
 
     def _sizes_of_states(self, batch_size: int) -> list[tuple[int, int, int]]:
         features = [self._output_size, *[self.hidden_size] * (self.cell.states - 1)]
@@ -271,6 +270,8 @@ class RecurrentLayer(Warmed):
         """Whether both directions run in one call: over one part, from its two ends."""
         x, units = parts[0], self.hidden_size // self.num_heads
         if not self.bidirectional or len(parts) > 1 or (self.checkpoint and recomputes()):
+            return False
+        if not self.cell.ordinary:
             return False
         # Compiled or recorded calls are not for one GPU or size.
         if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) is not Tensor:
@@ -372,16 +373,18 @@ class RecurrentLayer(Warmed):
             return torch.cat(each, dim)
 
         cell = self.cell
-        weight_ih, weight_hh = of("weight_ih"), of("weight_hh")
+        weight_ih = of("weight_ih")
+        none = weight_ih.new_empty(0, self.hidden_size)
+        weight_hh = of("weight_hh") if cell.product else none
         weights_hr = own.get("weight_hr", [])
         bias = of("bias_ih") if self.bias else None
-        bias_hh = of("bias_hh") if self.bias else None
+        bias_hh = of("bias_hh") if self.bias and cell.hidden_bias else None
         if bias_hh is not None and directions > 1 and cell.adds_gates:
             # A gradient of its own, or those of both biases would be views of the same memory.
             bias_hh = bias_hh * 1
         parameters = of("parameters", 1) if cell.parameters else None
         operands = (x, weight_ih, weight_hh, bias, bias_hh)
-        if not weights_hr and pads_gates(operands):
+        if cell.ordinary and not weights_hr and pads_gates(operands):
             operands = pad_gates(operands, cell.gates, cell.adds_gates)
         elif bias is not None and bias_hh is not None and cell.adds_gates:
             if (bias.dtype, bias.shape) != (bias_hh.dtype, bias_hh.shape):

@@ -43,8 +43,8 @@ def run_with_cells(
         first, given = (first, None) if first.dim() == 2 else (first[0], first[1:])
         old = _each(_previous, backwards, output, first.unsqueeze(0))
         pairs = zip(marks, backwards, strict=True)
-        befores = [_previous(own, torch.zeros_like(own[:1]), back) for own, back in pairs]
-        old = torch.where(_of_units(befores, old, HOLDS), first, old)
+        earlier = [_previous(own, torch.zeros_like(own[:1]), back) for own, back in pairs]
+        old = torch.where(_of_units(earlier, old, HOLDS), first, old)
         zero = torch.zeros((), dtype=old.dtype, device=old.device)
         old = torch.where(_of_units(marks, old, RESETS), zero if given is None else given, old)
         again = _one_step(cell, args, old, before.masked_fill(holds, 0), tf32, bidirectional)

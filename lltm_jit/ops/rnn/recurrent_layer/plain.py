@@ -21,7 +21,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
     wrong.
     """
     states, size = layer.cell.states, layer.hidden_size
-    if states > 2 or layer.proj_size or input.dim() != 3:
+    if states > 2 or layer.proj_size or not layer.cell.ordinary or input.dim() != 3:
         return None
     if layer.checkpoint and torch.is_grad_enabled():
         return None

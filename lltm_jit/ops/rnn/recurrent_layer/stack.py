@@ -102,13 +102,17 @@ def side_by_side(
 
 def _is_plain(layer: TorchLayer, x: Tensor) -> bool:
     """Whether the layers depend on nothing but the steps below, and nobody looks into the call."""
-    usual = layer.num_heads == 1 and not (
-        layer.bidirectional
-        or layer.proj_size
-        or layer.cell.parameters
-        or (layer.dropout and layer.training)
-        or (layer.checkpoint and recomputes())
-        or needs_padding(layer.hidden_size, x.dtype)
+    usual = (
+        layer.cell.ordinary
+        and layer.num_heads == 1
+        and not (
+            layer.bidirectional
+            or layer.proj_size
+            or layer.cell.parameters
+            or (layer.dropout and layer.training)
+            or (layer.checkpoint and recomputes())
+            or needs_padding(layer.hidden_size, x.dtype)
+        )
     )
     return (
         usual

@@ -103,11 +103,14 @@ class TorchLayer(nn.RNNBase):
             first = suffix in self._suffixes(0)
             inputs = self.input_size if first else self._output_size * self._directions
             hidden = (gates * units, self.proj_size or units)
-            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (*rows, inputs), "weight_hh": hidden}
-            if self.num_heads > 1:
-                shapes["weight_hh"] = (self.num_heads, *hidden)
+            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (*rows, inputs)}
+            if self.cell.product:
+                heads = (self.num_heads,) if self.num_heads > 1 else ()
+                shapes["weight_hh"] = (*heads, *hidden)
             if self.bias:
-                shapes |= {"bias_ih": rows, "bias_hh": rows}
+                shapes["bias_ih"] = rows
+                if self.cell.hidden_bias:
+                    shapes["bias_hh"] = rows
             if self.proj_size:
                 shapes["weight_hr"] = (self.proj_size, self.hidden_size)
             if self.cell.parameters:
@@ -138,10 +141,10 @@ class TorchLayer(nn.RNNBase):
         self._flat_weights[:] = weights
 
     def _returned(self, output: Tensor, recorded: bool = False) -> Tensor:
-        """The output as a call returns it: a copy, and no view, where it may change in place."""
-        if recorded or not (self.output_may_change and output.is_cpu):
+        """The output as a call returns it: a copy where a backward pass needs what may change."""
+        if recorded or not (self.output_may_change and output.is_cpu and output.requires_grad):
             return output
-        return output.clone() if output.requires_grad else output.detach()
+        return output.clone()
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""

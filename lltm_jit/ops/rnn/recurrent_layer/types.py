@@ -24,6 +24,19 @@ class Cell:
     states: int  # the first is the output
     parameters: int  # learnt per hidden unit, besides matrices and biases
     adds_gates: bool  # whether it uses only the sum of a gate's input part and hidden part
+    product: bool = True  # whether it has recurrent weights
+    normalises_gates: bool = False  # over a row, after which a bias of the hidden part would come
+    normalises: bool = False  # its gates or a state
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether a step needs nothing but a product, and numbers of one unit."""
+        return self.product and not self.normalises
+
+    @property
+    def hidden_bias(self) -> bool:
+        """Whether the hidden part has a bias."""
+        return self.product and not self.normalises_gates
 
 
 StateT = TypeVar("StateT")

@@ -129,7 +129,7 @@ def refuse_no_cuda(name: str, gpu: tuple[int, ...] | None) -> None:
 class Warmed(TorchLayer):
     """The part of a layer that compiles its kernels before it is called."""
 
-    weight_hh_l0: Tensor
+    weight_ih_l0: Tensor
 
     def warm(
         self,
@@ -165,7 +165,7 @@ class Warmed(TorchLayer):
                 lstm = lltm_jit.LSTM(64, 512, device="cuda", dtype=torch.half)
                 lstm.warm(64)
         """
-        weight = self.weight_hh_l0
+        weight = self.weight_ih_l0
         sizes, recurrences = (self.hidden_size, batch_size), (self._directions, self.num_heads)
         uses = (dtype or weight.dtype, training, lengths)
         with torch.cuda.device_of(weight):

@@ -269,13 +269,16 @@ def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | N
 def test_what_a_layer_returns_may_be_detached_in_place(kind, size, path, device):
     """As truncated backpropagation does; a view cannot. Where torch's is one, so may ours be.
 
-    On a GPU our output is a view with batch_first and packed, so that autograd notices changes.
+    With batch_first and packed, the output of an LSTM is one, and on a GPU, so that autograd
+    notices changes in place; and without gradients, where nothing is to be detached.
     """
     if size == "projections" and kind != "LSTM":
         return
     found, usual = on_path(kind, size, path, device)
+    may_be_view = size == "batch_first" or path == "packed, all as long"
+    copied = kind != "LSTM" and found[0].is_cpu and found[0].requires_grad
     for i, (ours, theirs) in enumerate(zip(found, usual, strict=True)):
-        if not theirs._is_view() and (i or (kind != "LSTM" and device == "cpu")):
+        if not theirs._is_view() and (i or copied or not may_be_view):
             ours.detach_()
 
 
@@ -366,3 +369,15 @@ def test_checkpoints_are_let_be_under_torch_func(kind, transform):
         }[transform]
         found.append(function(x))
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_forward_mode_goes_through_a_layer(kind, frozen):
+    """Also where nothing needs a gradient."""
+    layer = LAYERS[kind](5, 7, batch_first=True, dtype=torch.double).requires_grad_(not frozen)
+    x, tangent = torch.randn(2, 4, 3, 5, dtype=torch.double)
+    result, found = torch.func.jvp(lambda x: layer(x)[0], (x,), (tangent,))
+    weight = torch.randn_like(result)
+    _, pull = torch.func.vjp(lambda x: layer(x)[0], x)
+    torch.testing.assert_close((found * weight).sum(), (pull(weight)[0] * tangent).sum())

@@ -276,8 +276,9 @@ def test_projections_tell_their_products_the_setting(monkeypatch):
     monkeypatch.setattr(projection, "_better_by_steps", lambda *args: False)
     x, h_0, c_0 = torch.randn(3, 2, 4), torch.randn(2, 3), torch.randn(1, 2, 5)
     weights = (torch.randn(20, 4), torch.randn(20, 3), None, None)
-    projection.run_projected((x, *weights), [torch.randn(3, 5)], h_0, c_0, None, False, True)
-    assert told == [False, True, True, True]
+    states = (h_0, c_0, torch.ones(3, 2, dtype=torch.uint8), (h_0.unsqueeze(0), None))
+    projection.run_projected((x, *weights), [torch.randn(3, 5)], *states, False, False, True)
+    assert told == [False, True, True, True, True]
 
 
 def test_cpu_is_exact():

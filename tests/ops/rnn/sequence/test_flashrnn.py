@@ -283,12 +283,3 @@ def test_errors(way):
     right = dict(zip(("Wx", "R", "b"), tensors_of("lstm", dtype=torch.float), strict=False))
     with pytest.raises(error, match=rf"^flashrnn\(\): .*{message}"):
         flashrnn(**right | changed)
-
-
-def test_steps_that_hold_have_no_states():
-    gates, weights = torch.zeros(5, 3, 28), torch.zeros(28, 7)
-    control = torch.zeros(5, 3, dtype=torch.uint8)
-    with pytest.raises(RuntimeError, match=r"recurrent_sequence_states\(\): .*control to be None"):
-        torch.ops.lltm_jit.recurrent_sequence_states(
-            gates, weights, None, None, None, None, control, False, "lstm"
-        )

@@ -1,0 +1,25 @@
+// Sequences of cells without a product: Note [Cells without a product] (kernels.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/recurrent_cell.h"
+
+namespace lltm_jit {
+
+// Of one recurrence; args have no weights, and its saved gates are the gates.
+void walk_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell);
+void walk_backward_cpu(const SequenceBackwardArgs& args, const CpuCell& cell);
+
+#ifdef LLTM_JIT_CUDA
+// Enqueued on the current stream, inside a KernelGuard. `like` is any tensor on the device.
+void walk_forward_cuda(const SequenceForwardArgs& args, const RecurrentCell& cell,
+                       const at::Tensor& like);
+// Returns the gradients of the parameters, [parameters, parts, units] of state_type, whose parts are to be added up;
+// undefined without any.
+at::Tensor walk_backward_cuda(const SequenceBackwardArgs& args, const RecurrentCell& cell,
+                              const at::Tensor& like);
+#endif
+
+}  // namespace lltm_jit

@@ -1,0 +1,338 @@
+"""Cells without recurrent weights: minGRU, SRU, and one that is not linear in its states."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from op_testing import DEVICES, DTYPES, needs_gpu
+from sequence_testing import controls
+from torch import Tensor
+from torch.library import opcheck
+
+import lltm_jit
+from lltm_jit.functional import recurrent_sequence
+from lltm_jit.ops.rnn.sequence import run_states
+
+CELL = """
+struct {name}Cell {{
+  static constexpr int kGates = {gates}, kStates = {states};
+  static constexpr bool kProduct = false, kLinear = {linear};
+  {more}
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], {p}const T (&old)[kStates],
+                                        T (&now)[kStates]) {{
+    {step}
+  }}
+}};
+"""
+PARAMETERS = {
+    "more": "static constexpr int kParameters = 1;",
+    "p": "const T (&p)[kParameters], ",
+}
+SRU = """
+    const T forget = sigmoid(x[1]), reset = sigmoid(x[2]);
+    now[1] = x[0] + forget * (old[1] - x[0]);
+    now[0] = x[3] + reset * (p[0] * now[1] - x[3]);
+"""
+BENT = """
+    now[1] = tanh(p[0] * old[1] + x[0]);
+    now[0] = sigmoid(x[1] + old[0]) * now[1];
+"""
+PLAIN = {"more": "", "p": ""}
+TEXTS = {
+    "MinGru": CELL.format(
+        name="MinGru",
+        gates=2,
+        states=1,
+        linear="true",
+        step="now[0] = old[0] + sigmoid(x[0]) * (x[1] - old[0]);",
+        **PLAIN,
+    ),
+    "Sru": CELL.format(name="Sru", gates=4, states=2, linear="true", step=SRU, **PARAMETERS),
+    "Bent": CELL.format(name="Bent", gates=2, states=2, linear="false", step=BENT, **PARAMETERS),
+}
+NAMES = list(TEXTS)
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    header = tmp_path_factory.mktemp("cells") / "cells.h"
+    header.write_text("#pragma once\n" + "".join(TEXTS.values()))
+    return {name: lltm_jit.recurrent_cell(header, f"{name}Cell") for name in NAMES}
+
+
+def step(name: str, x: Tensor, p: Tensor | None, old: list[Tensor]) -> list[Tensor]:
+    gates = x.unflatten(1, (-1, old[0].size(1))).unbind(1)
+    if name == "MinGru":
+        return [torch.lerp(old[0], gates[1], gates[0].sigmoid())]
+    if name == "Sru":
+        c = torch.lerp(gates[0], old[1], gates[1].sigmoid())
+        return [torch.lerp(gates[3], p[0] * c, gates[2].sigmoid()), c]
+    c = torch.tanh(p[0] * old[1] + gates[0])
+    return [torch.sigmoid(gates[1] + old[0]) * c, c]
+
+
+def reference(name: str, gates: Tensor, p, h_0, c_0, control, reverse=False) -> list[Tensor]:
+    """A loop in plain PyTorch: output, h_n and c_n."""
+    states, outputs = [h_0, *c_0], []
+    steps = range(len(gates))
+    for t in reversed(steps) if reverse else steps:
+        kept = (control[t] & 1 == 0).unsqueeze(1)
+        holds = (control[t] & 2 != 0).unsqueeze(1)
+        new = step(name, gates[t], p, [torch.where(kept, old, 0.0) for old in states])
+        states = [torch.where(holds, old, now) for old, now in zip(states, new, strict=True)]
+        outputs.append(torch.where(holds, 0.0, new[0]))
+    output = torch.stack(outputs[::-1] if reverse else outputs)
+    return [output, states[0], torch.stack(states[1:]) if c_0.numel() else c_0]
+
+
+def inputs_of(cells, name, steps, rows, units, dtype=torch.double, device="cpu", control=True):
+    cell = cells[name].cell
+
+    def random(*shape: int) -> Tensor:
+        tensor = torch.randn(shape, dtype=torch.double, device=device).to(dtype)
+        return tensor.requires_grad_()
+
+    given = {
+        "gates": random(steps, rows, cell.gates * units),
+        "parameters": random(cell.parameters, units) if cell.parameters else None,
+        "h_0": random(rows, units),
+        "c_0": random(cell.states - 1, rows, units) if cell.states > 1 else None,
+        "control": controls(steps, rows).to(device) if control else None,
+    }
+    return given, torch.empty(0, units, dtype=dtype, device=device)
+
+
+def with_gradients(results, given) -> list[Tensor]:
+    leaves = [t for t in given.values() if t is not None and t.requires_grad]
+    loss = sum((r.double() * r.double().sin()).sum() for r in results)
+    return [*results, *torch.autograd.grad(loss, leaves)]
+
+
+def expected_of(name, given, reverse=False) -> list[Tensor]:
+    leaves = {
+        k: t.detach().double().requires_grad_()
+        for k, t in given.items()
+        if t is not None and k != "control"
+    }
+    gates = leaves["gates"]
+    control = given["control"]
+    if control is None:
+        control = torch.zeros(gates.shape[:2], dtype=torch.uint8, device=gates.device)
+    c_0 = leaves.get("c_0", gates.new_empty(0, *leaves["h_0"].shape))
+    found = reference(name, gates, leaves.get("parameters"), leaves["h_0"], c_0, control, reverse)
+    return with_gradients(found, leaves)
+
+
+# On a GPU, around a warp's part of a tile, a tile, and where the sequence is divided among blocks.
+SIZES = [(17, 1, 33), (127, 2, 64), (129, 2, 66), (1100, 2, 70)]
+PLACES = [("cpu", (1, 2, 3)), ("cpu", (16, 3, 65))] + [
+    pytest.param("cuda", size, marks=needs_gpu) for size in SIZES
+]
+
+
+@pytest.mark.parametrize(("device", "size"), PLACES, ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_gradients(cells, name, control, size, reverse, device):
+    given, weight = inputs_of(cells, name, *size, device=device, control=control)
+    results = recurrent_sequence(
+        cells[name].cell.name, weight_hh=weight, bias_hh=None, reverse=reverse, **given
+    )
+    found = with_gradients(results, given)
+    for ours, theirs in zip(found, expected_of(name, given, reverse), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+@pytest.mark.parametrize("size", [(40, 3, 64), (5, 2, 9)], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_other_dtypes(cells, name, size, dtype, device):
+    given, weight = inputs_of(cells, name, *size, dtype=dtype, device=device)
+    results = recurrent_sequence(cells[name].cell.name, weight_hh=weight, bias_hh=None, **given)
+    for result in results:
+        assert result.dtype == dtype
+    found = with_gradients(results, given)
+    # A state goes on in float: an error is that of rounding it once, in products of few numbers.
+    error = 16 * torch.finfo(dtype).eps
+    for ours, theirs in zip(found, expected_of(name, given), strict=True):
+        most = theirs.abs().max().item() if theirs.numel() else 0.0
+        torch.testing.assert_close(ours.double(), theirs, rtol=error, atol=error * most)
+
+
+@pytest.mark.parametrize(
+    ("device", "steps"), [("cpu", 7), pytest.param("cuda", 1100, marks=needs_gpu)]
+)
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_resets_to_given_states(cells, name, reverse, one, device, steps):
+    """One for all steps, or one for each, behind the state before the first step."""
+    given, weight = inputs_of(cells, name, steps, 3, 34, device=device)
+    count = 1 + (1 if one else steps)
+    for state in ("h_0", "c_0"):
+        if given[state] is not None:
+            wide = torch.randn(count, *given[state].shape, dtype=torch.double, device=device)
+            given[state] = wide.requires_grad_()
+    results = recurrent_sequence(
+        cells[name].cell.name, weight_hh=weight, bias_hh=None, reverse=reverse, **given
+    )
+    h, c, control = given["h_0"], given["c_0"], given["control"]
+    wide_c = h.new_empty(count, 0, *h.shape[1:]) if c is None else c
+    states, outputs = [h[0], *wide_c[0]], []
+    for t in reversed(range(steps)) if reverse else range(steps):
+        place = 1 if one else 1 + t
+        resets, holds = (control[t] == 1).unsqueeze(1), (control[t] & 2 != 0).unsqueeze(1)
+        before = [
+            torch.where(resets, to, state)
+            for to, state in zip([h[place], *wide_c[place]], states, strict=True)
+        ]
+        new = step(name, given["gates"][t], given["parameters"], before)
+        states = [torch.where(holds, old, now) for old, now in zip(states, new, strict=True)]
+        outputs.append(torch.where(holds, 0.0, new[0]))
+    output = torch.stack(outputs[::-1] if reverse else outputs)
+    expected = [output, states[0], *([torch.stack(states[1:])] if c is not None else [])]
+    found = [result for result in results if result.numel()]
+    for ours, theirs in zip(
+        with_gradients(found, given), with_gradients(expected, given), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reset_ends_what_was_not_a_number(cells, name, device):
+    given, weight = inputs_of(cells, name, 140, 2, 34, device=device, control=False)
+    with torch.no_grad():
+        given["gates"][3] = torch.nan
+        given["h_0"].fill_(torch.inf)
+    control = torch.zeros(140, 2, dtype=torch.uint8, device=device)
+    control[135] = 1
+    given["control"] = control
+    output, *_ = recurrent_sequence(cells[name].cell.name, weight_hh=weight, bias_hh=None, **given)
+    assert output[3:135].isnan().all()
+    assert output[135:].isfinite().all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["Sru", "Bent"])
+def test_the_states_of_all_steps_have_gradients(cells, name, device):
+    given, weight = inputs_of(cells, name, 20, 2, 5, device=device, control=False)
+    args = (given["gates"], weight, None, given["parameters"], given["h_0"], given["c_0"], None)
+    states = run_states(cells[name].cell.name, args, False)
+    old = [given["h_0"], given["c_0"][0]]
+    expected = []
+    for x in given["gates"]:
+        old = step(name, x, given["parameters"], old)
+        expected.append(torch.stack(old))
+    leaves = [t for t in given.values() if t is not None]
+    pairs = [
+        torch.autograd.grad(s.sin().sum(), leaves, materialize_grads=True)
+        for s in (states, torch.stack(expected))
+    ]
+    torch.testing.assert_close(states, torch.stack(expected))
+    torch.testing.assert_close(*pairs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_higher_derivatives_and_transforms(cells, name):
+    given, weight = inputs_of(cells, name, 4, 2, 3)
+    leaves = [t for k, t in given.items() if t is not None and k != "control"]
+
+    def function(gates, *others):
+        rest = iter(others)
+        named = {
+            k: next(rest) if t is not None and k != "control" else t
+            for k, t in given.items()
+            if k != "gates"
+        }
+        results = recurrent_sequence(
+            cells[name].cell.name, gates, weight_hh=weight, bias_hh=None, **named
+        )
+        return tuple(r for r in results if r.numel())
+
+    assert torch.autograd.gradcheck(function, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, leaves)
+
+
+def test_opcheck(cells):
+    given, weight = inputs_of(cells, "Sru", 4, 2, 3)
+    gates, parameters, h_0, c_0, control = given.values()
+    args = (gates, weight, None, parameters, h_0, c_0, control, False, cells["Sru"].cell.name)
+    opcheck(torch.ops.lltm_jit.recurrent_sequence, args)
+    opcheck(torch.ops.lltm_jit.recurrent_sequence_forward, args)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_a_layer_as_any_other(cells, name, device):
+    layer = cells[name](5, 7, 2, bidirectional=True, dropout=0.5, device=device).eval()
+    kinds = {parameter.partition("_l")[0] for parameter, _ in layer.named_parameters()}
+    assert kinds - {"parameters"} == {"weight_ih", "bias_ih"}
+    x = torch.randn(6, 3, 5, device=device)
+    output, last = layer(x)
+    states = (last,) if isinstance(last, Tensor) else last
+    assert output.shape == (6, 3, 14)
+    assert all(state.shape == (4, 3, 7) for state in states)
+    short, _ = layer(x[:2, 1:2])
+    padded, _ = layer(x, lengths=[6, 2, 4])
+    torch.testing.assert_close(padded[:2, 1:2], short)
+    torch.testing.assert_close(layer(x.flip(0))[0].shape, output.shape)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x)[0], output)
+    kept = cells[name](5, 7, checkpoint=4, device=device)
+    plain = cells[name](5, 7, device=device)
+    plain.load_state_dict(kept.state_dict())
+    gradients = [
+        torch.autograd.grad(each(x)[0].sin().sum(), each.parameters()) for each in (kept, plain)
+    ]
+    torch.testing.assert_close(*gradients)
+    cells[name].check()
+
+
+def test_heads_and_directions_of_one_call(cells):
+    """Each is what a call of its own computes."""
+    given, _ = inputs_of(cells, "Sru", 9, 2, 4)
+    name, gates = cells["Sru"].cell.name, given["gates"].detach()
+    p, h, c, control = (given[k].detach() for k in ("parameters", "h_0", "c_0", "control"))
+
+    def both(t: Tensor) -> Tensor:
+        return torch.cat([t, 2 * t], -1)
+
+    args = both(gates), torch.empty(2, 0, 4, dtype=torch.double), None, both(p), both(h), both(c)
+    output, h_n, c_n = recurrent_sequence(name, *args, torch.stack([control] * 2), False, True)
+    empty = torch.empty(0, 4, dtype=torch.double)
+    first = recurrent_sequence(name, gates, empty, None, p, h, c, control)
+    other = recurrent_sequence(name, 2 * gates, empty, None, 2 * p, 2 * h, 2 * c, control, True)
+    for found, pair in zip((output, h_n, c_n), zip(first, other, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.cat(pair, -1))
+
+
+def test_arguments_that_such_a_cell_does_not_have(cells):
+    gates, name = torch.randn(3, 2, 8), cells["MinGru"].cell.name
+    with pytest.raises(RuntimeError, match=r"weight_hh.*\[0, hidden_size\], as the cell has no"):
+        recurrent_sequence(name, gates, torch.randn(8, 4))
+    with pytest.raises(RuntimeError, match=r"expected bias_hh to be None, as .* has no product"):
+        recurrent_sequence(name, gates, torch.empty(0, 4), torch.randn(8))
+
+
+def test_a_claim_to_be_linear_is_checked(tmp_path):
+    header = tmp_path / "wrong.h"
+    header.write_text(TEXTS["Bent"].replace("kLinear = false", "kLinear = true"))
+    cell = lltm_jit.recurrent_cell(header, "BentCell")
+    with pytest.raises(lltm_jit.LltmJitError, match=r"wrong.h:4: now\[0\] is .* by its derivative"):
+        cell.check()
+
+
+def test_layers_of_linear_maps(cells):
+    """As torch computes it for all steps at once."""
+    layer = cells["MinGru"](3, 4, dtype=torch.double)
+    x = torch.randn(6, 2, 3, dtype=torch.double)
+    z, candidate = F.linear(x, layer.weight_ih_l0, layer.bias_ih_l0).chunk(2, 2)
+    kept, entered = 1 - z.sigmoid(), z.sigmoid() * candidate
+    products = kept.cumprod(0)
+    expected = products * (entered / products).cumsum(0)
+    torch.testing.assert_close(layer(x)[0], expected)
