@@ -91,7 +91,7 @@ def test_load(way):
     files = [file("main.cpp", way.text), *(file(*each) for each in way.files)]
     sources = [name for name in files if not name.endswith(".h")]
     sources = sources if len(sources) > 1 else sources[0]
-    assert SIDE.load("module", sources, **way.given).value() == way.value
+    assert SIDE.load("of_way", sources, **way.given).value() == way.value
 
 
 @needs_cuda
@@ -110,7 +110,7 @@ def test_all_arguments_by_position():
 @pytest.mark.slow
 def test_a_library_that_is_no_module():
     text = '#include <cstdlib>\n__attribute__((constructor)) void f() { setenv("MARK", "7", 1); }\n'
-    SIDE.load("library", file("mark.cpp", text), is_python_module=False)
+    SIDE.load("marks", file("mark.cpp", text), is_python_module=False)
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_char_p
     assert getenv(b"MARK") == b"7"

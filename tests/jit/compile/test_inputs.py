@@ -158,9 +158,10 @@ LINKS = {
     "a file of the linker's flags": linked("-Wl,@{}/words", more=(("words", "-L{}/far -lother"),)),
     "LIBRARY_PATH": linked("-lother", environment=("LIBRARY_PATH", "{}/far"), quick=True),
 }
-OLD = {f"{name}, by an old linker": way._replace(old=True) for name, way in LINKS.items()}
-for name in OLD:
-    OLD[name] = OLD[name]._replace(quick=name.startswith("LIBRARY_PATH"))
+OLD = {
+    f"{name}, by an old linker": way._replace(old=True, quick=name == "LIBRARY_PATH")
+    for name, way in LINKS.items()
+}
 SCRIPT = linked("{}/script", more=(("script", "INPUT({}/far/libother.a)\n"),), quick=True)
 WAYS = READ | COMES | LINKS | OLD | {"a linker script": SCRIPT}
 

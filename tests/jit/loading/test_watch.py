@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -20,35 +21,33 @@ from lltm_jit.jit.user.errors import Cancelled, cancelled_by
 @pytest.fixture
 def watch(monkeypatch):
     """Watch a module; what the reloads told, and ways to wait for a try and for the next one."""
-    watching, original = [], reload.reload_module
+    original = reload.reload_module
+    with ExitStack() as watching:
 
-    def start(module):
-        seen = SimpleNamespace(told=[], tried=threading.Event(), news=threading.Event())
+        def start(module):
+            seen = SimpleNamespace(told=[], tried=threading.Event(), news=threading.Event())
 
-        def then(done):
-            seen.told.append(done)
-            seen.news.set()
+            def then(done):
+                seen.told.append(done)
+                seen.news.set()
 
-        def act(current):
-            try:
-                return original(current)
-            finally:
-                seen.tried.set()
+            def act(current):
+                try:
+                    return original(current)
+                finally:
+                    seen.tried.set()
 
-        def heard() -> bool:
-            heard = seen.news.wait(30)
-            seen.news.clear()
-            return heard
+            def heard() -> bool:
+                heard = seen.news.wait(30)
+                seen.news.clear()
+                return heard
 
-        seen.heard = heard
-        monkeypatch.setattr(reload, "reload_module", act)
-        watching.append(lltm_jit.watch(module, then))
-        watching[-1].__enter__()
-        return seen
+            seen.heard = heard
+            monkeypatch.setattr(reload, "reload_module", act)
+            watching.enter_context(lltm_jit.watch(module, then))
+            return seen
 
-    yield start
-    for each in watching:
-        each.__exit__(None, None, None)
+        yield start
 
 
 @pytest.fixture
