@@ -83,7 +83,7 @@ __all__ = [
 if os.name != "nt":
     __all__ += _basic.__all__
 
-# Imported when they are first used: most programs do without most of them.
+# Imported at their first use, because most programs need only a few of them.
 _LATER = {
     "lltm_jit._version": ("__version__",),
     "lltm_jit._package": ("PackageInfo", "build_info", "reload", "watch"),
@@ -98,7 +98,7 @@ _LATER = {
     "lltm_jit.ops.rnn.single_cells": ("GRUCell", "LSTMCell", "RNNCell"),
 }
 
-# The modules that a model may have, which torch.load() takes from its file.
+# The modules of models, which torch.load() may make from a file.
 _MODULES = {
     "lltm_jit.ops.basic": ("MyOp", "Sigmoid"),
     "lltm_jit.ops.rnn.layer_norm": _LATER["lltm_jit.ops.rnn.layer_norm"],
@@ -117,7 +117,7 @@ if os.name != "nt":
         lambda counter: import_module("lltm_jit._torch_tools").count_flops(counter),
     )
 
-if not TYPE_CHECKING:  # which would take any name for one of the package's
+if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "functional":

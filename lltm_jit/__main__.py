@@ -1,4 +1,4 @@
-"""``python -m lltm_jit <command>``, and the same as the script ``lltm-jit``."""
+"""``python -m lltm_jit <command>``, which the script ``lltm-jit`` runs, too."""
 
 import io
 import os
@@ -13,7 +13,7 @@ else:
 def run() -> int:
     """Run the command that the program's arguments name; returns its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # As stderr does: a path may hold any character.
+        # A path may hold any character; stderr already escapes these.
         sys.stdout.reconfigure(errors="backslashreplace")
     return main()
 

@@ -24,7 +24,7 @@ DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)  # that kernels
 # The names of the operators that each family of kernels implements.
 OPERATORS: dict[str, list[str]] = {}
 
-# Called with the names of operators that are defined from then on.
+# Functions that are called with the names of newly defined operators.
 on_define: list[Callable[[Sequence[str]], None]] = []
 
 
@@ -39,7 +39,7 @@ def define(family: str, *schemas: str) -> None:
 
 
 def autocasts(tensor: torch.Tensor) -> bool:
-    """Whether autocast is on where a tensor is; torch refuses to say it of the meta device."""
+    """Whether autocast is on for a tensor's device; torch raises for the meta device."""
     if tensor.is_cuda:
         return torch.is_autocast_enabled("cuda")
     if tensor.is_cpu:
@@ -51,9 +51,9 @@ def autocasts(tensor: torch.Tensor) -> bool:
 def refuse_non_tensors(
     function: Callable, args: Iterable[object], optional: Collection[str] = ()
 ) -> None:
-    """Name the first argument of a call that is no tensor; those in `optional` may be None.
+    """Raise for the first argument of a call that is no tensor; those in `optional` may be None.
 
-    For calls that have failed: a look before each call would cost time in all of them.
+    This is for calls that have failed: a check before each call would cost time in all of them.
 
     Raises:
         TypeError: there is such an argument.
@@ -63,7 +63,7 @@ def refuse_non_tensors(
 
 
 def refuse_non_tensor(function: str, name: str, value: object, optional: bool = False) -> None:
-    """Name an argument that is no tensor; an `optional` one may be None.
+    """Raise for an argument that is no tensor; an `optional` one may be None.
 
     Raises:
         TypeError: it is not a tensor.
@@ -74,7 +74,7 @@ def refuse_non_tensor(function: str, name: str, value: object, optional: bool = 
 
 
 def refuse_non_bool(function: str, name: str, value: object) -> None:
-    """Name a flag that is no bool.
+    """Raise for a flag that is no bool.
 
     Raises:
         TypeError: it is not a bool.
@@ -86,15 +86,15 @@ def refuse_non_bool(function: str, name: str, value: object) -> None:
 def refuse_non_number(
     function: str, name: str, value: object, whole: bool = False, optional: bool = False
 ) -> None:
-    """Name an argument that is no number, or no `whole` one; an `optional` one may be None.
+    """Raise for an argument that is no number, or no `whole` one; an `optional` one may be None.
 
-    For calls that have failed: the kernels' own message has the argument's number, not its name.
+    This is for calls that have failed: a kernel's message has the argument's number, not its name.
 
     Raises:
         TypeError: it is not such a number.
     """
     if isinstance(value, int if whole else (int, float)):
-        return  # torch.compile can look no further into a number that varies
+        return  # torch.compile cannot inspect a number that varies further
     is_number = isinstance(value, SupportsIndex if whole else (SupportsIndex, SupportsFloat))
     if is_number and not getattr(value, "ndim", 0):  # an array of numpy has both, of any shape
         return
@@ -105,13 +105,13 @@ def refuse_non_number(
 def refuse_non_numbers(
     function: str, whole: Collection[str] = (), optional: Collection[str] = (), **values: object
 ) -> None:
-    """The same for several arguments; those that must be whole, or may be None, are named."""
+    """The same for several arguments; `whole` and `optional` have the names of some."""
     for name, value in values.items():
         refuse_non_number(function, name, value, name in whole, name in optional)
 
 
 def refuse_wrong_size(function: str, name: str, size: int) -> None:
-    """Name a size that is no whole number of 63 bits.
+    """Raise for a size that is no whole number of 63 bits.
 
     Raises:
         TypeError: it is no whole number.
@@ -141,8 +141,8 @@ def refuse(
 
 
 def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
-    """Call a function with a module of torch: now, or once the program has imported it, for an
-    import of torch leaves it out.
+    """Call a function with a module of torch: now, or once the program has imported the module,
+    because importing torch does not.
     """
     if name in sys.modules:
         act(sys.modules[name])
@@ -151,7 +151,7 @@ def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds one module once, as Python does, and has it acted on when it has been executed."""
+    """Finds one module once, as Python does, and calls a function after its execution."""
 
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
         self.name, self.act = name, act

@@ -39,7 +39,7 @@ class PackageInfo(NamedTuple):
     settings: dict[str, str]
 
     def facts(self) -> list[tuple[str, str]]:
-        """What is installed, in words; settings that are misspelt are among it."""
+        """What is installed, in words, with misspelt settings."""
         tools = self.toolchain
         cuda = f"nvcc {tools.nvcc_version} of {tools.cuda_home} for {' '.join(tools.architectures)}"
         given = (f"{name}={value}" for name, value in self.settings.items())

@@ -1,12 +1,12 @@
-"""Stand-ins: for a family's kernels until it is loaded, and for classes that are in files.
+"""Stand-ins for a family's kernels until it is loaded, and for classes that files contain.
 
-Those for kernels wait for them and call again.
+A stand-in for a kernel waits until the kernel is loaded, and calls the operator again.
 
 Note [Keys of the placeholders]
 A placeholder is registered under every key that a call of an operator may come to first: Autograd
-and FuncTorchBatched (vmap), and the devices for inference mode, where there is no Autograd. Not
-under CompositeImplicitAutograd, which has all of these: the tracing of torch.compile takes such a
-kernel for the operator's decomposition.
+and FuncTorchBatched (vmap), and the devices for inference mode, where there is no Autograd. The
+key CompositeImplicitAutograd would cover all of these, but torch.compile takes a kernel of that key
+for the operator's decomposition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEYS = ("Autograd", "FuncTorchBatched", "CPU", "CUDA", "Meta")
 
 
 class Placeholders:
-    """Kernels for some operators that call ``load`` and then the operator once more."""
+    """Kernels for some operators that call ``load`` and then the operator again."""
 
     def __init__(self, names: Iterable[str], load: Callable[[], object]) -> None:
         self._library = torch.library.Library("lltm_jit", "IMPL")
@@ -32,9 +32,9 @@ class Placeholders:
                 self._library.impl(name, call, key)
 
     def remove(self) -> None:
-        """Take them away; by then the kernels are there."""
+        """Remove the placeholders; the kernels must be registered by then."""
         self._library._destroy()
-        for name in self._names:  # where torch.compile has noted which kernel a key has
+        for name in self._names:  # torch.compile has cached the keys' kernels there
             _operator(name)._dispatch_cache.clear()
 
 
@@ -51,11 +51,11 @@ def _operator(name: str) -> Any:
 
 
 def let_load(module: str, names: Iterable[str]) -> None:
-    """Let ``torch.load(weights_only=True)`` make objects of classes, and import those only then."""
+    """Let ``torch.load(weights_only=True)`` make objects of classes, which are imported then."""
 
     def make(cls: type, *args: Any) -> Any:
         real = getattr(import_module(cls.__module__), cls.__name__)
-        # Under another name, because torch keeps one class of each.
+        # Under another name, because torch keeps one class per name.
         torch.serialization.add_safe_globals([(real, f"{module}:{cls.__name__}")])
         return real.__new__(real, *args)
 

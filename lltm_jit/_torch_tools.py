@@ -1,4 +1,4 @@
-"""What tools of torch's ask about this package's operators: decompositions, and FLOPs."""
+"""Answers to torch's tools about this package's operators: decompositions, and FLOPs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Shape: TypeAlias = Sequence[int]
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """Return functions that express this package's operators in ATen operations.
 
-    For :meth:`torch.export.ExportedProgram.run_decompositions`. The result runs without this
-    package, and other tools can convert it, such as ``torch.onnx.export(program, dynamo=True)``. A
+    They are for :meth:`torch.export.ExportedProgram.run_decompositions`. The result runs without
+    this package, and other tools can convert it: ``torch.onnx.export(program, dynamo=True)``. A
     layer becomes an unrolled loop, so its number of steps is fixed, and should be small.
 
     Returns:
@@ -45,7 +45,7 @@ def _decomposition(family: str, name: str) -> Callable[..., Any]:
     operator = getattr(torch.ops.lltm_jit, name).default
 
     def decompose(*args: Any, **named: Any) -> Any:
-        native.load(family)  # which has the formula
+        native.load(family)  # it has the formula
         explicit = torch._C._dispatch_has_kernel_for_dispatch_key(
             operator.name(), "CompositeExplicitAutograd"
         )
@@ -70,7 +70,7 @@ def count_flops(counter: ModuleType) -> None:
     on_define.append(count)
 
 
-# Every argument that is a tensor comes here as its shape.
+# The functions below get each tensor argument as its shape.
 
 
 def _none(*args: Any, **others: Any) -> int:
@@ -112,7 +112,7 @@ def _tutorial_backward(*args: Any, **others: Any) -> int:
 
 
 def _taps(f: Shape | None, factors: Sequence[int]) -> float:
-    """The multiplications of a result: each filter or part of it meets one sample of `factors`."""
+    """The multiplications per result: after upsampling, one sample in `factors` is not zero."""
     if f is None:
         return 0
     if len(f) == 2:

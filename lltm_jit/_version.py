@@ -1,3 +1,3 @@
-"""The version of the package, for every module of it."""
+"""The version of the package, for all of its modules."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""All about Windows: torch's functions with Visual Studio's compiler, as the engine needs Linux."""
+"""Windows: torch's functions with Visual Studio's compiler, because the engine needs Linux."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _CURE = "\n  -> install Visual Studio, or its Build Tools, with `Desktop develop
 
 
 class LltmJitError(RuntimeError, ImportError):
-    """The only error: torch has one for all that the engine's classes tell apart."""
+    """The only error class: torch raises the same for everything that the engine tells apart."""
 
 
-BuildError = CacheError = ToolchainError = LltmJitError  # which `except` clauses name
+BuildError = CacheError = ToolchainError = LltmJitError  # names for `except` clauses
 
 
 def load(name: str, sources: Any, *arguments: Any, **named: Any) -> Any:
@@ -46,7 +46,7 @@ def load_inline(*arguments: Any, **named: Any) -> Any:
 
 def _by_torch(function: str, *arguments: Any, **named: Any) -> Any:
     _activate()
-    from torch.utils import cpp_extension  # which looks for CUDA in that environment
+    from torch.utils import cpp_extension  # it looks for CUDA in that environment
 
     try:
         return getattr(cpp_extension, function)(*arguments, **named)
@@ -58,11 +58,11 @@ def _activate() -> None:
     """Set Visual Studio's environment for this process, unless a developer prompt has set one."""
     if "VSCMD_ARG_TGT_ARCH" not in os.environ or not shutil.which("cl.exe"):
         os.environ.update(_variables())
-    # Without this, torch runs another script of Visual Studio; with it, setup.py needs the next.
+    # Without this variable, torch runs another script; with it, setuptools needs the next one.
     if (target := os.environ.setdefault("VSCMD_ARG_TGT_ARCH", "x64")) != "x64":
         raise LltmJitError(f"this prompt is for {target}\n  -> use an ordinary or an x64 prompt")
     os.environ["DISTUTILS_USE_SDK"] = "1"
-    if not shutil.which("ninja"):  # pip puts it here, which PATH may lack
+    if not shutil.which("ninja"):  # pip puts it into Scripts, which PATH may lack
         os.environ["PATH"] += os.pathsep + os.path.join(sys.prefix, "Scripts")
     if not shutil.which("ninja"):
         raise LltmJitError("there is no ninja\n  -> run `python -m pip install ninja`")
@@ -80,13 +80,13 @@ def _variables() -> dict[str, str]:
     vcvars = Path(studio, "VC", "Auxiliary", "Build", "vcvars64.bat")
     if not vcvars.is_file():
         raise LltmJitError(f"there is no {vcvars}{_CURE}")
-    # In its folder, it has no path that cmd could misread. /d: no AutoRun; /u: UTF-16.
+    # Started in its folder, it has no path that cmd could misread. /d: no AutoRun; /u: UTF-16.
     command = [os.environ["COMSPEC"], "/d", "/u", "/c", r".\vcvars64.bat", "1>&2", "&&", "set"]
-    quiet = {**os.environ, "VSCMD_SKIP_SENDTELEMETRY": "1"}  # which would outlive the script
+    quiet = {**os.environ, "VSCMD_SKIP_SENDTELEMETRY": "1"}  # it would outlive the script
     done = subprocess.run(command, cwd=vcvars.parent, env=quiet, capture_output=True)
     lines = done.stdout.decode("utf-16-le", "surrogatepass").split("\r\n")
     pairs = [line.partition("=")[::2] for line in lines]
-    # Of a value of several lines, `set` prints the first as if it were all: ours is the whole.
+    # `set` prints a value of several lines as several variables, so we keep our own value then.
     found = {k.upper(): v for k, v in pairs if k and "\r\n" not in os.environ.get(k, "")}
     if done.returncode or not shutil.which("cl.exe", path=found.get("PATH", "")):
         said = done.stderr.decode("utf-16-le", "replace").strip().splitlines() or ["no message"]

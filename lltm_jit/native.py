@@ -1,8 +1,8 @@
 """The compiled kernels of this package: one extension per family, replaced by a reload.
 
 Callers write ``native.rnn.lltm_cell(...)`` at each call and keep no reference, so that a reload
-reaches all of them. The first use of a family waits for its build, for which the import started a
-child.
+reaches all of them. The import starts a child that builds, and the first use of a family waits
+for that build.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from lltm_jit.jit.loading.build import swap_ops, thread_lock
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.user import settings
 
-OWN = ("basic", "rnn")  # the families of the package's own names, which commands mean by default
-AT_IMPORT = ("rnn",)  # those of them that importing the package loads
-LEAST_ARCHITECTURE = (7, 5)  # of the GPUs that the families' CUDA kernels are written for
+OWN = ("basic", "rnn")  # the families of the package's own names; the default of commands
+AT_IMPORT = ("rnn",)  # the families that importing the package loads
+LEAST_ARCHITECTURE = (7, 5)  # the oldest GPUs that the families' CUDA kernels run on
 
-# Called with a family's module when it is first used, and on a reload of the package.
+# Functions to call with a family's module at its first use, and after a reload of the package.
 when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
 when_reloaded: list[Callable[[], object]] = []
 
 _current: dict[str, Build] = {}
 _placeholders: dict[str, Placeholders] = {}
 _PACKAGED = Path(__file__).parent / cache.WHEEL_FOLDER  # the families' libraries in a wheel
-_TURN = "families"  # of the threads that swap them
+_TURN = "families"  # the lock of the threads that swap families
 
 
 def kernels_directory() -> Path:
@@ -75,9 +75,9 @@ def spec(family: str) -> Spec:
 def start(*names: str) -> None:
     """Load the families that are built; a child builds the others, and their first use waits.
 
-    Any other family whose operators are defined is loaded, or built, by its first use; with
-    ``LLTM_JIT_AT_IMPORT=0`` all are, so that tools can import the engine alone. With
-    ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` this waits until they are built.
+    The first use of any other family with defined operators loads or builds it. This holds for all
+    families with ``LLTM_JIT_AT_IMPORT=0``, so that tools can import the engine alone. With
+    ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` the import waits for its builds.
     """
     missing = []
     for family in names if settings.flag("LLTM_JIT_AT_IMPORT") else ():
@@ -132,7 +132,7 @@ def wanted() -> list[str]:
 
 
 def _may_wait() -> bool:
-    """Whether a child may build, for the first use to wait for."""
+    """Whether a child may build, so that the first use waits instead of the import."""
     return settings.flag("LLTM_JIT_BACKGROUND") and not (
         settings.flag("LLTM_JIT_VERBOSE") or settings.flag("LLTM_JIT_DISABLE_JIT")
     )

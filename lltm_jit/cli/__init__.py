@@ -1,8 +1,8 @@
 """The commands of ``python -m lltm_jit``: one module each, related ones in a folder.
 
 A command's module has a docstring, which is its help, ``add_arguments(parser)``, and
-``run(args) -> int``, the exit code. Only the module of the command that was asked for is imported:
-a command that needs no build starts none.
+``run(args) -> int``, the exit code. Only the requested command's module is imported, so a command
+that needs no build starts none.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from lltm_jit import __version__, _start
 from lltm_jit.jit.user.errors import LltmJitError
 
-# By name, where its module is.
+# The folder of each command's module.
 COMMANDS = dict.fromkeys(("doctor", "info", "build", "warm", "watch", "new", "log", "cache"), "")
 COMMANDS |= {"timings": ""} | dict.fromkeys(("flags", "compile-commands", "archive"), "export.")
 COMMANDS |= dict.fromkeys(("check", "check-grad", "benchmark"), "lltm.")
@@ -43,12 +43,12 @@ examples:
 
 
 class Parser(argparse.ArgumentParser):
-    """Shows help with its lines as they are written, and tells where to find it."""
+    """Keeps the line breaks of a help text, and names the help command in errors."""
 
     def __init__(self, prog: str, description: str = "", epilog: str = "", **others: Any) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
         others["formatter_class"] = partial(formatter, max_help_position=30)
-        # Python makes those of subcommands, from 3.14 on with more arguments.
+        # Python makes the parsers of subcommands, from 3.14 on with more arguments.
         super().__init__(prog, description=description, epilog=epilog, **others)
 
     def error(self, message: str) -> NoReturn:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = Parser(PROGRAM, epilog=_EXAMPLES)
     parser.usage = f"{PROGRAM} [-h] [--version] command ..."
-    if not words or words[0] in ("-h", "--help"):  # else no other command's module is imported
+    if not words or words[0] in ("-h", "--help"):  # all modules are imported
         lines = "\n".join(f"  {name:<18}{help_of(name)[0]}" for name in COMMANDS)
         parser.description = f"commands:\n{lines}"
     add, version = parser.add_argument, f"lltm_jit {__version__}"
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def ending_well(run: Callable[[], int]) -> int:
-    """The exit code of a command whose errors are for its user, and no tracebacks."""
+    """The exit code of a command; its errors are shown to the user without tracebacks."""
     try:
         return run()
     except LltmJitError as error:
@@ -101,7 +101,7 @@ def ending_well(run: Callable[[], int]) -> int:
         print()
         return 1
     except BrokenPipeError:  # `... | head` closed the pipe; nobody reads what is left
-        # Nor what is flushed at the end, which would fail once more.
+        # The flush at the program's end would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -112,7 +112,7 @@ def ending_well(run: Callable[[], int]) -> int:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """The end of a message about a word that is none of these."""
+    """The end of a message about an unknown word: the most similar known one."""
     near = difflib.get_close_matches(word, words, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -1,4 +1,4 @@
-"""Which extensions the words of a command mean."""
+"""Finds the extensions that the words of a command mean."""
 
 import argparse
 import os
@@ -27,7 +27,7 @@ _USUAL = f"{' and '.join(native.OWN)}, which have the operators of `lltm_jit` it
 
 
 def add_argument(parser: argparse.ArgumentParser, usual: str = _USUAL, many: bool = True) -> None:
-    """Add the argument for :func:`chosen` or :func:`one`, whose help tells what is usual."""
+    """Add the argument for :func:`chosen` or :func:`one`, whose help names the default."""
     about = f"{HELP}{f'; {ALL}: every family' if many else ''} (default: {usual})"
     name, nargs = ("names", "*") if many else ("name", "?")
     parser.add_argument(name, nargs=nargs, metavar="NAME", help=about)
@@ -49,7 +49,7 @@ def one(word: str) -> Spec:
 
 
 def _meant(word: str) -> list[Spec]:
-    """What a word means: families, what was built of a path, or what was built under a name."""
+    """What a word means: families, the builds from a path, or the build of a name."""
     families = native.families()
     if word == ALL:
         return [native.spec(family) for family in families]
@@ -76,7 +76,7 @@ def _of_path(path: Path, records: list[Record]) -> list[Spec]:
         folder = native.kernels_directory() / family
         if folder in (path.resolve(), *path.resolve().parents):
             return [native.spec(family)]
-    built: dict[str, Spec] = {}  # of several builds of a name the newest
+    built: dict[str, Spec] = {}  # the newest build of each name
     with cache.at_root(path):
         for record in _records():
             built.setdefault(record.name, Spec.of_record(record.spec)._replace(root=str(path)))
@@ -92,7 +92,7 @@ def _of_path(path: Path, records: list[Record]) -> list[Spec]:
 
 
 def _records() -> list[Record]:
-    """The builds of extensions whose sources are there, newest first."""
+    """The builds of extensions whose sources exist, newest first."""
     return [
         record
         for record in cache.records()
@@ -101,7 +101,7 @@ def _records() -> list[Record]:
 
 
 def loader(spec: Spec) -> str:
-    """In words, what loads an extension."""
+    """What loads an extension, in words."""
     if not spec.ours:
         return "lltm_jit.kernel" if spec.nvrtc else "lltm_jit.load"
     return "an import" if spec.name in native.AT_IMPORT else "its first use"
@@ -109,13 +109,13 @@ def loader(spec: Spec) -> str:
 
 @contextmanager
 def requested(spec: Spec) -> Iterator[Request]:
-    """What an extension needs on this machine; its root is used inside the ``with`` block."""
+    """An extension's request on this machine; its root is used inside the ``with`` block."""
     with cache.at_root(spec.root):
         yield Request(spec)
 
 
 def build_file(request: Request) -> BuildFile:
-    """The commands of a request, which need not be built; a compiler must be there."""
+    """The commands of a request, built or not. A compiler must exist."""
     builder.check(request)
     if request.nvrtc:
         raise LltmJitError(

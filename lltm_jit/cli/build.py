@@ -1,7 +1,7 @@
 """``build``: compile extensions, also for a debugger or a profiler.
 
-A build of each kind stays in the cache beside the others; the environment variables that the
-command names choose it on import.
+A build of each kind stays in the cache beside the others. The command prints the environment
+variables that choose this build on import.
 
 examples:
   python -m lltm_jit build all                 every family, ahead of time
@@ -58,8 +58,8 @@ def how_to_use(variables: dict[str, str], compiler: str) -> str:
     """What to write before `python`, as the shell wants it."""
     words = [f"{name}={value}" for name, value in variables.items()]
     if "address" in variables.get("LLTM_JIT_SANITIZE", "").split(","):
-        # Its runtime must come first in the process, and Python itself leaks on purpose. C++
-        # exceptions pass through it, so that the runtime of C++ must be there from the start too.
+        # The sanitizer's runtime must come first in the process, and Python itself leaks on
+        # purpose. C++ exceptions pass through the runtime, so libstdc++ must be preloaded, too.
         names = ("libasan.so", "libstdc++.so.6")
         asked = ([*shlex.split(compiler), f"-print-file-name={name}"] for name in names)
         found = [output_of(command).strip() for command in asked]

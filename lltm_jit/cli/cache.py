@@ -102,11 +102,11 @@ def remove(args: argparse.Namespace) -> int:
 
 
 def _sizes(found: list[Entry]) -> str:
-    """How many there are of each kind, and how large they are."""
+    """The number and the size of the entries of each kind."""
     sizes, counts = Counter[str](), Counter[str]()
     for entry in found:
         sizes[entry.kind] += entry.size
-        counts[entry.kind] += entry.path.suffix != ".json"  # which an object has beside it
+        counts[entry.kind] += entry.path.suffix != ".json"  # an object has one beside it
     return in_columns([(str(counts[k]), _KINDS[k], f"{sizes[k] / 1e6:.1f} MB") for k in counts])
 
 

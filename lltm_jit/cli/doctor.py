@@ -40,9 +40,9 @@ from lltm_jit.jit.user.causes import cure_of
 from . import _extensions
 
 _DRIVER = Path("/sys/module/nvidia/version")
-_NEWEST_TESTED = "2.13"  # as the README says, too
-_STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # what torch's own build asks for
-# Includes a header of torch, because torch decides how new the compiler must be.
+_NEWEST_TESTED = "2.13"  # the README names it, too
+_STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # as torch's own build
+# It includes a header of torch, because torch decides how new the compiler must be.
 _CXX = """\
 #include <Python.h>
 #include <c10/core/ScalarType.h>
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def checks() -> dict[str, Callable[[], Finding]]:
-    """The checks by name, in the order in which one depends on the other."""
+    """The checks by name; each may depend on earlier ones."""
     return {
         "settings": chosen_settings,
         "Python": python,
@@ -107,10 +107,10 @@ def checks() -> dict[str, Callable[[], Finding]]:
 
 
 def outcome(check: Callable[[], Finding], before: dict[str, Finding]) -> Finding:
-    """What a check finds; one that breaks is a finding too, and not the end."""
+    """What a check finds; a check that raises is a problem, and the next one still runs."""
     try:
         return check()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+    except Exception as error:  # noqa: BLE001 - every error is reported
         for name, finding in before.items():
             if finding.text == str(error):
                 return ok(f"skipped: see {name}")
@@ -177,7 +177,7 @@ def cxx_trial() -> Finding:
 
 
 def cuda_trial() -> Finding:
-    """Compile for the architectures of builds, and link, which needs no GPU."""
+    """Compile for the architectures of builds, and link. This needs no GPU."""
     tools, began = detect(), time.perf_counter()
     if not tools.cuda:
         return ok("skipped: builds are for the CPU")
@@ -190,7 +190,7 @@ def cuda_trial() -> Finding:
 
 
 def _trial(name: str, text: str, commands: list[list[str]], load: bool) -> str:
-    """The first error of commands on a text, or of loading what they make; empty without one."""
+    """The first error of commands on a text, or of loading their result; empty without one."""
     with tempfile.TemporaryDirectory(prefix="lltm_jit-") as directory:
         Path(directory, name).write_text(text)
         for command in commands:
@@ -241,14 +241,14 @@ def nvcc() -> Finding:
     if torch.version.cuda is None:
         return ok("not needed: this torch is built without CUDA")
     if tools.cuda_missing:
-        # Without a GPU a CPU build is what one wants; with one it is not.
+        # A CPU build is right for a machine without a GPU, and wrong for one with a GPU.
         finding = problem if gpus.compute_capabilities() else warning
         return finding(f"{tools.cuda_missing}: builds are for the CPU", cuda_cure())
     text = f"{tools.nvcc_version} ({tools.nvcc}, CUDA root {tools.cuda_home})"
     if not Path(tools.cuda_home or "", "include", "cuda_runtime.h").exists():
         cure = "install the toolkit's headers too, or set CUDA_HOME to a whole toolkit"
         return problem(f"{text}: no include/cuda_runtime.h there", cure)
-    # Within a major version CUDA promises that both directions work.
+    # CUDA's minor versions are compatible with each other in both directions.
     same = tools.nvcc_version.startswith(f"{torch.version.cuda}.")
     return ok(text if same else f"{text}; torch has {torch.version.cuda}, which is compatible")
 

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _newest(name: str | None) -> Path:
-    """The log that was written last, of an extension or of any; of a build that failed, too."""
+    """The newest log of an extension, or of any without a name; a failed build's counts, too."""
     builds = cache.builds_directory()
     found = [*builds.glob(f"*/{cache.LOG}"), *builds.glob(f"work/*/{cache.LOG}")]
     logs = {log: _built(log) for log in found}

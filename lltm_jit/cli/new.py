@@ -1,7 +1,7 @@
 """``new``: write a working operator, recurrent cell or project.
 
-An elementwise operator of this package is ``my_op`` or ``sigmoid`` under a new name. A project of
-your own, which uses ``lltm_jit.load``, is one of the examples. All have tests.
+A new elementwise operator of this package is a copy of ``my_op`` or ``sigmoid``. A project of your
+own, which uses ``lltm_jit.load``, is a copy of one of the examples. All have tests.
 
 examples:
   python -m lltm_jit new blend --standalone    a project of your own, in ./blend
@@ -9,7 +9,7 @@ examples:
   python -m lltm_jit new gate --kernel         an operator from a CUDA kernel alone, in ./gate
   python -m lltm_jit new softsign --unary      an operator of this package, in its checkout
 
-Without an option it asks, and where nobody is at a terminal it takes --binary. All operators take
+Without an option it asks, or takes --binary if standard input is not a terminal. All operators take
 half, bfloat16, float and double, and have derivatives.
 """
 
@@ -31,7 +31,7 @@ from lltm_jit.jit import LltmJitError
 _IGNORED = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n*.so\n"
 _COPIED = (".py", ".toml", ".md", ".h", ".cpp", ".cu")
 _PROSE = (".toml", ".md")
-# What can be written, by option: its template, and its description.
+# Each option's template and description.
 KINDS = {
     "binary": ("my_op", "an elementwise operator of two tensors, in this package's checkout"),
     "unary": ("sigmoid", "the same, of one tensor"),
@@ -40,8 +40,8 @@ KINDS = {
     "kernel": ("soft_clip", "a project in ./NAME: a CUDA kernel that needs no C++ and no nvcc"),
     "cell": ("peephole", "a project in ./NAME: a recurrent cell and its layer"),
 }
-# Where an elementwise operator is: its maths, its line in the list, its description, and what its
-# tests allow.
+# The files of an elementwise operator: its maths, its line in the list, its description, and the
+# limits of its tests.
 MATHS, OPERATORS = "kernels/basic/{}.h", "kernels/basic/operators.h"
 DESCRIPTIONS, LIMITS = "lltm_jit/ops/basic.py", "tests/ops/basic/test_elementwise.py"
 # Keywords of C++ alone that could be a name in snake_case.
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _asked(name: str) -> str:
-    """What is to be written, from whoever is at the terminal."""
+    """The kind to write, as the user at the terminal chooses."""
     if not sys.stdin.isatty():
         return "binary"
     kinds = dict(zip("123456", KINDS, strict=True))
@@ -107,7 +107,7 @@ def _asked(name: str) -> str:
 
 
 def texts_of(checkout: Path, name: str, like: str) -> dict[str, str]:
-    """What is to be written for an operator, by the path of each file."""
+    """The texts to write for an operator, by the path of each file."""
     check_name(name)
     for taken in [*checkout.glob(f"kernels/*/{name}"), *checkout.glob(f"kernels/*/{name}.h")]:
         raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} already exists")
@@ -116,12 +116,12 @@ def texts_of(checkout: Path, name: str, like: str) -> dict[str, str]:
     maths, operators, descriptions, limits = ((checkout / p).read_text("utf-8") for p in paths)
     if re.search(rf"\b({name}|{_camel_case(name)})\b", descriptions):
         raise LltmJitError(f"{DESCRIPTIONS} already has the name {name}")
-    # A line in the list, with the numbers of the other one.
+    # The list gets a copy of the template's line.
     row = _renamed(re.search(rf"DO\({like}, .*?\)", operators)[0], name, like)  # type: ignore[index]
     include = '#include "basic/my_op.h"\n'
     operators = operators.replace(include, f'#include "basic/{name}.h"\n{include}')
     operators = re.sub(r"#define LLTM_JIT_OPERATORS.*\n", rf"\g<0>  {row} \\\n", operators)
-    # The function and the class, at the end of the module and in `__all__`.
+    # The function and the class go to the end of the module and into `__all__`.
     lines, described = descriptions.splitlines(keepends=True), ""
     for node in ast.parse(descriptions).body:
         if getattr(node, "name", None) in (like, _camel_case(like)):
@@ -151,7 +151,7 @@ def create_standalone(parent: Path, name: str, template: str) -> list[str]:
     places = (package / "templates" / template, package.parent / "examples" / template)
     folder = next(filter(Path.is_dir, places))
     found = [path for path in folder.rglob("*") if path.suffix in _COPIED]
-    # Not what a run of its tests has left there.
+    # A run of the example's tests may have left files there.
     sources = sorted(path for path in found if ".pytest_cache" not in path.parts)
     refuse_used(name, template, [path for path in sources if path.suffix not in _PROSE])
     for source in sources:
@@ -165,7 +165,7 @@ def create_standalone(parent: Path, name: str, template: str) -> list[str]:
 
 
 def origin() -> str:
-    """What pip installs this package from, as others may read it: no path of this machine."""
+    """What pip installs this package from, in words for other machines: no path of this one."""
     try:
         source = json.loads(distribution("lltm_jit").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
@@ -178,7 +178,7 @@ def origin() -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is none in C++ or Python, or that is taken in the extension module."""
+    """Refuse a name that C++ or Python cannot have, or that the extension module uses."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise LltmJitError(f"expected a name in snake_case, such as scale_add, but got {name!r}")
     if keyword.iskeyword(name) or name in CPP_KEYWORDS.split():
@@ -188,9 +188,9 @@ def check_name(name: str) -> None:
 
 
 def refuse_used(name: str, template: str, sources: Iterable[Path]) -> None:
-    """Refuse a name that a template's code has for something else, in either of its spellings."""
+    """Refuse a name that a template's code uses for something else, in either spelling."""
     for path in sources:
-        # Without the template's own name, for which the new one stands, comments and texts.
+        # Ignore comments, strings, and the template's own name, which the new name replaces.
         text = _renamed(path.read_text("utf-8"), "_", template)
         code = re.sub(r'"""(?s:.*?)"""|//.*|#(?! *(?:include|define)\b).*|"[^"\n]*"', "", text)
         for word in (name, _camel_case(name)):
@@ -204,6 +204,6 @@ def _camel_case(name: str) -> str:
 
 def _renamed(text: str, name: str, template: str) -> str:
     """The text with the template's name replaced, in both its spellings."""
-    # Functions that the template calls may have its name: torch.sigmoid, and sigmoid of C++.
+    # Functions that the template calls may have its name: torch.sigmoid, and C++'s sigmoid.
     text = re.sub(rf"(?<!torch\.){template}(?!_derivative|\(in\b)", name, text)
     return text.replace(_camel_case(template), _camel_case(name))

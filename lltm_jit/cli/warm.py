@@ -1,6 +1,6 @@
 """``warm``: compile ahead of time what a recurrent layer needs on a GPU.
 
-Where its kernels are in the cache, a job needs no compiler. The GPU may be another machine's.
+A job whose kernels are in the cache needs no compiler. The GPU may be another machine's.
 
 examples:
   python -m lltm_jit warm --layer LSTM --hidden 512 --batch 64 --dtype half
@@ -25,7 +25,7 @@ from lltm_jit.ops.rnn.recurrent_layer import warm
 
 from .lltm import DTYPES, positive
 
-LAYERS = {name.upper(): name for name in layers.LAYERS}  # of their cells
+LAYERS = {name.upper(): name for name in layers.LAYERS}  # the names of their cells
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

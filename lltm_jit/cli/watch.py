@@ -26,7 +26,7 @@ from lltm_jit.jit.request.spec import folders_below
 
 from . import _extensions
 
-_PATIENCE = 3.0  # seconds that a command has to end when it is told to
+_PATIENCE = 3.0  # seconds that a command has to end after the signal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Builds:
-    """The builds that the watch keeps up to date. They are not loaded: the command does that."""
+    """The builds that the watch keeps up to date. Only the command loads them."""
 
     def __init__(self, extensions: Sequence[Spec]) -> None:
         self._extensions = extensions
@@ -68,7 +68,7 @@ class Builds:
         return ", ".join(each.name for each in self._extensions)
 
     def folders(self) -> set[str]:
-        """Where the sources lie."""
+        """The folders of the sources."""
         theirs = [engine.folders(each) for each in self._extensions if not each.ours]
         ours = any(each.ours for each in self._extensions)
         return set(folders_below(native.kernels_directory()) if ours else ()).union(*theirs)
@@ -85,7 +85,7 @@ class Builds:
 
 
 class Program:
-    """The command that is run after each build, once at a time, in a session of its own."""
+    """The command that runs after each build: one process at a time, in its own session."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
@@ -93,7 +93,7 @@ class Program:
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Start it; the run before, where it is not over yet, has nothing new to tell."""
+        """Start the command, and end the previous run, whose result would be stale."""
         with self._turn:
             self.stop()
             try:
@@ -103,7 +103,7 @@ class Program:
                 say(f"cannot run {self._words[0]}: {error.strerror}")
 
     def stop(self) -> None:
-        """End it, and what it has started."""
+        """End the command, and the processes that it has started."""
         if self.process is not None and self.process.poll() is None:
             end_session(self.process.pid)
             with suppress(subprocess.TimeoutExpired):

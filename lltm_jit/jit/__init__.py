@@ -27,6 +27,6 @@ __all__ = [
     "load",
 ]
 
-# The kernels that C++ may request as variants, by name, each with what gives its Variant. The
-# module ``variants`` asks when one is requested; most programs request none.
+# The kernels that C++ may request as variants: a name, and a function that returns the Variant. The
+# module ``variants`` calls the function on a request; most programs request none.
 kernels: dict[str, Callable[[], Any]] = {}

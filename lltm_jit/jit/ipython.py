@@ -25,12 +25,12 @@ Build the cell and put its module into the variable NAME.
 
 Binds every function that the cell defines at namespace scope, or only the functions that you name.
 Static functions, templates and the contents of anonymous namespaces are not bound. Functions with
-pointers are bound only if you name them, overloaded and noexcept functions never. Conditions of
-the preprocessor are not evaluated. A cell with its own PYBIND11_MODULE is used as it is. One of
-CUDA with nothing but kernels gives these, as lltm_jit.kernel does; of a template name instances.
+pointers are bound only if you name them; overloaded and noexcept functions are never bound. The
+preprocessor's conditions are not evaluated. A cell with a PYBIND11_MODULE is used as it is. A CUDA
+cell with nothing but kernels gives them, as lltm_jit.kernel does; name a template's instances.
 Errors count lines from the magic, which is line 1 of the cell.
 """
-_QUOTED = r'(?m)^[ \t]*#[ \t]*include[ \t]*"'  # what may lie beside the notebook
+_QUOTED = r'(?m)^[ \t]*#[ \t]*include[ \t]*"'  # a file that may be beside the notebook
 _DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
 _FUNCTION = re.compile(
     r'(?:extern\s+"C"\s+)?(?P<type>[\w:<>,&*\s]*?[\s&*>])(?P<name>\w+)\s*\((?P<parameters>.*)\)'
@@ -41,7 +41,7 @@ _ATTRIBUTE = re.compile(r"\[\[.*?\]\]|__attribute__\s*\(\(.*?\)\)", re.DOTALL)
 _NAMESPACE = re.compile(r'extern\s+"C"|(?:inline\s+)?namespace(?:\s+[\w:]+)?')
 _OWN = r"\b(?:static|template|operator|main|__global__|__device__)\b"
 _TEXT = r"\bconst\s+char\s*\*|\bchar\s+const\s*\*"
-# C++ sees only the declarations in a cell of CUDA: no inline function, and none of these types.
+# C++ sees only the declarations of a CUDA cell: it cannot use inline functions and these types.
 _CUDA_OWN = r"\b(?:inline|constexpr|__\w+|cu[A-Z]\w*|cuda\w+|curand\w+|cublas\w+|dim3|half2?)\b"
 _TYPES = r"\b(?:struct|class|union|enum(?:\s+class)?|using|typedef\b[^;]*?)\s+(\w+)\s*[{:;=]"
 
@@ -201,8 +201,8 @@ def functions_of(source: str, kind: str = "cpp") -> tuple[dict[str, str], dict[s
 
 
 def _heads(text: str) -> Iterator[tuple[str, list[str]]]:
-    """What stands before each brace that opens at namespace scope, and the named namespaces."""
-    scopes: list[str] = []  # what stands before each open brace
+    """The text before each brace that opens at namespace scope, and its named namespaces."""
+    scopes: list[str] = []  # the text before each open brace
     start = parentheses = 0
     # A brace in a string opens nothing.
     blank = re.sub(LITERALS, lambda match: " " * len(match[0]), text, flags=re.DOTALL)

@@ -36,12 +36,12 @@ Grid: TypeAlias = "Size | Callable[..., Size]"
 _CONFIG = "@IIIIIIIPPI4x"  # CUlaunchConfig: grid, block, shared memory, stream, attributes
 _CLUSTER, _COOPERATIVE = 4, 2  # CUlaunchAttributeID
 _SHARED_BYTES, _ANY_CLUSTER = 8, 14  # CUfunction_attribute
-_USUAL_SHARED, _USUAL_CLUSTER = 48 << 10, 8  # the most that need no such attribute
-_NO_CONTEXT = 201  # what the driver answers in a thread that has not used CUDA yet
-_LAUNCHES = 256  # that a kernel remembers
+_USUAL_SHARED, _USUAL_CLUSTER = 48 << 10, 8  # larger ones need the attribute
+_NO_CONTEXT = 201  # the driver's status in a thread that has not used CUDA yet
+_LAUNCHES = 256  # are remembered by a kernel
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 
-# The public functions for the same, which a torch without CUDA lacks, take microseconds.
+# torch's public functions for this take microseconds. A torch without CUDA lacks these two.
 _stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _device_now = getattr(torch._C, "_cuda_getDevice", None)
 
@@ -59,18 +59,18 @@ def kernel(
 ) -> Any:
     """A CUDA kernel that is launched on tensors; NVRTC compiles it, unless it is in the cache.
 
-    This takes some hundredths of a second, and no compiler but the one that torch's CUDA brings.
-    The source has ``__global__`` functions and what they need, and nothing of torch.
+    Compiling takes a few hundredths of a second, and NVRTC comes with torch's CUDA. The source has
+    ``__global__`` functions and the code that they call, and includes nothing of torch.
 
     Args:
         source: the path of a ``.cu`` or ``.cuh`` file, or the text itself.
         name: the function's name, with the arguments of a template, such as ``"scale<float>"``; or
             a list of names, whose kernels are compiled together.
         constants: macros and their values, which stand in front of the source.
-        include_paths: directories to search for headers. Those of CUDA are found without.
+        include_paths: directories to search for headers. CUDA's own headers are always found.
         options: more options for NVRTC, such as ``"--use_fast_math"``.
         verbose: print every step.
-        timeout: seconds after which a build is ended, with NVRTC of CUDA 13 on.
+        timeout: seconds after which a build is ended; this needs the NVRTC of CUDA 13 or later.
 
     Returns:
         A :class:`Kernel`, or for a list of names a tuple of them.
@@ -114,7 +114,7 @@ def _is_path(text: str) -> bool:
 
 
 def with_text(spec: Spec, called: str, text: str) -> Spec:
-    """The spec with a text as its source, which errors call so."""
+    """The spec with a text as its source, by which name errors show it."""
     written = f'#line 1 "{called}"\n{text}\n'
     return spec._replace(texts=((f"{spec.name}.cu", written),), listings=((called, text),))
 
@@ -126,8 +126,8 @@ def spec_of(
     include_paths: Sequence[str | os.PathLike[str]] = (),
     options: Sequence[str] = (),
 ) -> Spec:
-    """What is asked for, but for the source."""
-    if isinstance(options, str):  # not letter by letter
+    """The spec of some kernels, still without their source."""
+    if isinstance(options, str):  # else it is taken letter by letter
         raise TypeError(f"expected options to be a list, but got {options!r}")
     values = {
         key: str(int(v) if isinstance(v, bool) else v) for key, v in (constants or {}).items()
@@ -147,7 +147,7 @@ def spec_of(
 
 
 def kernels_of(spec: Spec, verbose: bool | None = None) -> tuple[Kernel, ...]:
-    """The kernels that a spec names, of one build."""
+    """The kernels that a spec names, from one build."""
     try:
         build = engine.load(spec, verbose=verbose or None)
     except BuildError as error:
@@ -167,13 +167,13 @@ class Kernel:
     number, or a tuple of up to three. A grid may also be a function, which is called with the
     arguments. An empty grid launches nothing.
 
-    The arguments are checked against its type. A pointer takes None, or a tensor of its own type
-    on a GPU; a pointer to ``void`` or to a type that is not known takes any. Strides are not
-    checked. A number takes one that fits, of Python or NumPy. A struct takes its bytes, as
+    The arguments are checked against the parameters. A pointer takes None, or a tensor of its type
+    on a GPU; a pointer to ``void`` or to an unknown type takes any tensor on a GPU. Strides are not
+    checked. A number takes a number of Python or NumPy that fits. A struct takes its bytes, as
     ``bytes`` or as a structure of ``ctypes``.
 
-    :func:`lltm_jit.reload` compiles it again after an edit. All launches use the new code from then
-    on, but for CUDA graphs, which have recorded the old one.
+    :func:`lltm_jit.reload` compiles it again after an edit. All later launches use
+    the new code, except those in CUDA graphs, which have recorded the old code.
     """
 
     def __init__(self, name: str, build: Build) -> None:
@@ -189,7 +189,7 @@ class Kernel:
             self.load()
 
     def load(self) -> None:
-        """Load the code to the current GPU. The first launch does so, but not in a CUDA graph."""
+        """Load the code to the current GPU. The first launch does so, outside of CUDA graphs."""
         self._code.load(torch.cuda.current_device())
 
     def launch(
@@ -219,7 +219,7 @@ class Kernel:
             if len(self._launches) == _LAUNCHES:
                 self._launches.clear()
             found = self.launch(*how)
-            if not callable(how[0]):  # which may hold tensors
+            if not callable(how[0]):  # a function may hold tensors
                 self._launches[how] = found
         return found
 
@@ -239,7 +239,7 @@ class _Code:
         self.takes = ", ".join(each.text for each in self.parameters)
         self.tensors: list[tuple[int, tuple[torch.dtype, ...]]] = []
         self.numbers: list[tuple[int, frozenset[type], Number]] = []
-        self.others: list[int] = []  # structs, and types that struct does not know
+        self.others: list[int] = []  # structs, and numbers that Python's struct cannot pack
         self._offsets, layout = [], _CONFIG
         for place, each in enumerate(self.parameters):
             code = each.number.code if each.number else "P"
@@ -254,12 +254,12 @@ class _Code:
         self.pack = struct.Struct(layout).pack_into
         self._size = struct.calcsize(layout)
         self.free: list[tuple[Any, Any, Any]] = []  # slots that no launch uses
-        self.loaded: set[int] = set()  # on which GPUs
-        self.sizes: dict[int, int] = {}  # of the others, once loaded, if the driver can tell
-        self.granted: dict[tuple[int, int], int] = {}  # attributes of GPUs
+        self.loaded: set[int] = set()  # the GPUs that have the code
+        self.sizes: dict[int, int] = {}  # bytes of the others, if the driver tells them
+        self.granted: dict[tuple[int, int], int] = {}  # attributes that GPUs have now
 
     def load(self, device: int) -> None:
-        """Load the code to a GPU, which is the current one."""
+        """Load the code to a GPU, which must be the current one."""
         if torch.cuda.is_current_stream_capturing():
             raise LltmJitError(
                 f"{self.name} is not loaded to cuda:{device} yet, which cannot be done while a "
@@ -287,7 +287,7 @@ class _Code:
             self.granted[attribute, device] = value
 
     def slot(self) -> tuple[Any, Any, Any]:
-        """Memory for one launch: configuration and arguments, its address, and pointers to these.
+        """Memory for one launch: configuration and arguments, its address, argument pointers.
 
         No other launch uses it; it may be put into ``free`` afterwards.
         """
@@ -334,7 +334,7 @@ class _Code:
         return values, device
 
     def _number(self, place: int, number: Number, value: Any) -> Any:
-        """A number of another type, such as NumPy's. A tensor's would wait for the GPU."""
+        """Convert a number, such as NumPy's. A tensor is refused: it would wait for the GPU."""
         if isinstance(value, (torch.Tensor, str, bytes)):
             self.refuse(place, value)
         try:
@@ -345,7 +345,7 @@ class _Code:
             raise self._too_large(place, value) from error
 
     def _bytes(self, place: int, value: Any) -> ctypes.Array[ctypes.c_char]:
-        """What a parameter of another type holds."""
+        """The bytes for a parameter that is neither a pointer nor a number."""
         if not isinstance(value, (bytes, bytearray, ctypes.Structure, ctypes.Array, ctypes.Union)):
             self.refuse(place, value)
         told = bytes(value)
@@ -403,7 +403,7 @@ def _three(what: str, size: Size) -> tuple[int, int, int]:
 
 
 class Launch:
-    """A kernel with its grid and block, which is called with the arguments."""
+    """A kernel with its grid and block. A call with the arguments launches it."""
 
     def __init__(
         self,
@@ -457,7 +457,7 @@ class Launch:
         except IndexError:
             slot = code.slot()
         buffer, config, pointers = slot
-        held = [(place, values[place]) for place in code.others]  # until the launch is made
+        held = [(place, values[place]) for place in code.others]  # keeps the bytes until the launch
         for place, told in held:
             if code.sizes.get(place, len(told)) != len(told):
                 raise ValueError(

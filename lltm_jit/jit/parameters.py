@@ -1,4 +1,4 @@
-"""What a kernel takes, by the type that the compiler tells: ``void (float const*, long)``."""
+"""A kernel's parameters, from its type as the compiler prints it: ``void (float const*, long)``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .user.errors import BuildError
 class Number(NamedTuple):
     """How a number is packed.
 
-    ``code`` is that of :mod:`struct`, which takes ``types`` as they are; ``convert`` makes it of
-    others. ``words`` say what is expected.
+    ``code`` is its code in :mod:`struct`, which takes ``types`` as they are; ``convert`` converts a
+    value of another type. ``words`` say what is expected.
     """
 
     code: str
@@ -95,7 +95,7 @@ _KERNEL = (
 
 
 def parameters_of(name: str, told: str) -> tuple[Parameter, ...]:
-    """The parameters of a kernel whose type the compiler tells so.
+    """The parameters of a kernel; ``told`` is its type as the compiler prints it.
 
     Raises:
         BuildError: it is no kernel, or takes a reference.

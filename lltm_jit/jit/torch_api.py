@@ -56,7 +56,7 @@ def load(
 ) -> Any:
     """Load an extension from C++ and CUDA sources, and build it first if necessary.
 
-    The arguments are those of :func:`torch.utils.cpp_extension.load`, ``narrow`` and
+    The arguments are those of :func:`torch.utils.cpp_extension.load`, and also ``narrow`` and
     ``timeout``. After loading, ``import name`` gives the module too, unless another module has that
     name.
 
@@ -79,9 +79,9 @@ def load(
             the process.
         is_standalone: build an executable instead.
         keep_intermediates: no effect; objects are always kept for the next build.
-        narrow: in place of ``torch/extension.h`` and torch's other large headers, compile with what
-            the sources need of them, which takes a third of the time. What does not compile so gets
-            the full headers.
+        narrow: compile with only those parts of ``torch/extension.h`` and torch's other large
+            headers that the sources use, which takes a third of the time. A source that does not
+            compile with them gets the full headers.
         timeout: seconds after which a build is ended, with all its processes. Waiting for the same
             build of another process counts, too.
 
@@ -202,12 +202,12 @@ def load_listings(
     timeout: float | None = None,
     **more: Any,
 ) -> ModuleType | str:
-    """``load_inline`` for strings that have names, by which errors call them."""
-    if build_directory:  # where torch puts the sources, so that they find what lies there
+    """``load_inline`` for strings with names, which errors show."""
+    if build_directory:  # torch puts the sources there, where they find other files
         beside = f"-iquote{Path(build_directory).absolute()}"
         for kind, flags in (("cflags", [beside]), ("cuda_cflags", ["-Xcompiler", beside])):
             given = more.get(f"extra_{kind}") or ()
-            if not isinstance(given, str):  # which is refused
+            if not isinstance(given, str):  # a string is refused
                 more[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
     bindings = _bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
@@ -223,7 +223,7 @@ def load_listings(
 
 
 def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
-    """The module of functions; empty if there are none to bind."""
+    """The C++ code of a module of functions; empty if there are none to bind."""
     if functions is None:
         return ""
     if isinstance(functions, str):
@@ -241,7 +241,7 @@ def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
         if with_pytorch_error_handling:
             called = f"torch::wrap_pybind_function({function})"
         text = json.dumps("" if docstring is None else str(docstring), ensure_ascii=False)
-        # torch's name, and without its namespaces the one that Python can write.
+        # torch's name, and the name without namespaces, which Python can write.
         short = [last[function]] if found[last[function]] == 1 else []
         bound = dict.fromkeys([function, *short])
         lines += [f'  m.def("{name}", {called}, {text});' for name in bound]

@@ -26,7 +26,7 @@ from .request.request import Request
 from .request.spec import CONSTANTS, CUDA_SUFFIXES, Spec, absolute
 from .user.errors import BuildError, LltmJitError, ToolchainError
 
-_NOT_FOUND = 500  # what the driver answers where there is no such kernel
+_NOT_FOUND = 500  # the driver's status for a missing kernel
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Variant:
     """A kernel's source, and the constants that it is compiled with.
 
     Args:
-        name: the kernel's, after its family's and a dot: ``rnn.lltm_sequence``.
+        name: the family's name, a dot, and the kernel's name, such as ``rnn.lltm_sequence``.
         source: the ``.cu`` or ``.cpp`` file.
-        include_paths: where its headers are found, that of the kernels first.
+        include_paths: where its headers are found, first the folder of the kernels.
         constants: macros and their values.
         label: the constants in words, ``float16, hidden 512``.
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
@@ -44,8 +44,8 @@ class Variant:
         device_code: compile a ``.cu`` file for the GPU alone, which takes a second less: a function
             is then a ``__global__`` one, and its address a ``CUkernel`` of the driver. Without nvcc
             it is compiled by NVRTC, which comes with torch.
-        nvrtc: compile device code by NVRTC even if there is an nvcc, which takes longer.
-        note: why it is compiled, where that is not because it is used right away.
+        nvrtc: compile device code by NVRTC even if there is an nvcc, because nvcc takes longer.
+        note: why it is compiled, if it is not used right away.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Variant:
             python_module=False,
             ours=True,
             variant=self.words,
-            # In a fixed order; of two with the same name, the later one.
+            # In a fixed order; the later of two constants with the same name counts.
             constants=tuple(sorted(dict(self.constants).items())),
             device_code=self.device_code,
             nvrtc=self.nvrtc,
@@ -95,7 +95,7 @@ def check_constants(title: str, constants: Iterable[tuple[str, str]]) -> None:
     """Refuse constants that are no macros.
 
     Raises:
-        BuildError: one has another name than a macro, or a value of several lines.
+        BuildError: a name cannot be a macro's, or a value has several lines.
     """
     for name, value in constants:
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or "\n" in value:
@@ -115,23 +115,23 @@ Asked: TypeAlias = "tuple[str, str, Sequence[tuple[str, str]], str]"
 
 
 def load_declared(asked: Asked, *beside: Asked) -> int:
-    """The address of a function of a declared kernel, which C++ asks for when it has none yet.
+    """The address of a declared kernel's function, for which C++ asks once.
 
-    Those ``beside`` it are what it will ask for soon, such as the kernel of the backward pass. They
-    are compiled at the same time.
+    C++ will soon ask for those ``beside`` it, such as the kernel of the backward pass, so they are
+    compiled at the same time.
 
-    Returns 0 for an optional one if nothing can compile it.
+    Returns 0 for an optional kernel if nothing can compile it.
 
     Raises:
         BuildError: the source has no such function, which it declares ``extern "C"``.
-        LltmJitError: nothing of this name was declared; and as :func:`builds_of`.
+        LltmJitError: no kernel of this name was declared; and as :func:`builds_of`.
     """
     variant = declared(asked)
     soon = [replace(declared(each), note="gradients are wanted") for each in beside]
     try:
         return _address(builds_of([variant, *soon])[0], asked[1])
     except ToolchainError as error:
-        if beside:  # perhaps it is only they that are not there yet
+        if beside:  # perhaps only these cannot be built
             return load_declared(asked)
         if not variant.optional:
             raise
@@ -143,7 +143,7 @@ def declared(asked: Asked) -> Variant:
     """A variant of a kernel that was declared.
 
     Raises:
-        LltmJitError: nothing of this name was.
+        LltmJitError: no kernel of this name was declared.
     """
     name, _, constants, label = asked
     if name not in kernels:
@@ -163,7 +163,7 @@ def architectures(variant: Variant) -> tuple[str, ...]:
 
 
 def builds_of(variants: Sequence[Variant]) -> list[Build]:
-    """The loaded builds of variants, for the same files; those that are missing are built together.
+    """The loaded builds of variants for the files as they are; missing ones are built together.
 
     Equal contents are one build, whatever their labels.
 
@@ -202,7 +202,7 @@ def _address(build: Build, function: str) -> int:
         known = ask_driver("cuLibraryGetKernel", ctypes.byref(kernel), library, name)
         address = kernel.value if known else None
     else:
-        symbol = getattr(ctypes.CDLL(path), function, None)  # once more the same library
+        symbol = getattr(ctypes.CDLL(path), function, None)  # the same library again
         address = ctypes.cast(symbol, ctypes.c_void_p).value if symbol else None
     if not address:
         source = build.info.sources[0]
@@ -212,7 +212,7 @@ def _address(build: Build, function: str) -> int:
 
 @functools.cache
 def _device_library(path: str) -> ctypes.c_void_p:
-    """What the driver makes of a file of device code, for all GPUs, until the process ends."""
+    """The driver's library of a file of device code, for all GPUs, until the process ends."""
     return load_device_code(Path(path).read_bytes())
 
 
@@ -226,9 +226,9 @@ def load_device_code(code: bytes) -> ctypes.c_void_p:
 
 
 def ask_driver(function: str, *arguments: object) -> bool:
-    """Call a function of the GPU's driver, and raise what that says if the call fails.
+    """Call a function of the GPU's driver, and raise the driver's message if it fails.
 
-    Returns whether the driver has found what was asked for.
+    Returns whether the driver has found the thing asked for.
     """
     driver = ctypes.CDLL("libcuda.so.1")
     status = getattr(driver, function)(*arguments)

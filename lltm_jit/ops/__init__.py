@@ -12,6 +12,6 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from lltm_jit.ops import drop_in  # which few programs need
+        from lltm_jit.ops import drop_in  # few programs need it
 
         return getattr(drop_in, name)

@@ -1,7 +1,7 @@
 """Convolutions under the names of StyleGAN's ``torch_utils.ops.conv2d_gradfix``.
 
-Values and derivatives, of any order, are those of :mod:`torch.nn.functional`. What is added is
-:func:`no_weight_gradients`, which is read when a backward pass runs.
+Values and derivatives, of any order, are those of :mod:`torch.nn.functional`. This module adds
+:func:`no_weight_gradients`, which takes effect when a backward pass runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def no_weight_gradients(disable: bool = True) -> Iterator[None]:
     ``torch.autograd.grad(loss, inputs)`` without the weights among the inputs saves the time of
     their gradients; ``backward()`` computes them and drops them. It leaves ``weight.grad`` as it
     was, but a graph of ``torch.compile`` makes it zeros. Under autocast a float weight is cast at
-    each call, where :func:`torch.nn.functional.conv2d` keeps the cast one.
+    each call, whereas :func:`torch.nn.functional.conv2d` keeps the cast weight.
 
     Args:
         disable: if false, the block changes nothing.
@@ -62,7 +62,7 @@ def no_weight_gradients(disable: bool = True) -> Iterator[None]:
         return
     before, _state.disabled = _state.disabled, True
     try:
-        with torch.autograd.set_multithreading_enabled(False):  # which would miss the state
+        with torch.autograd.set_multithreading_enabled(False):  # other threads miss the state
             yield
     finally:
         _state.disabled = before
@@ -117,7 +117,7 @@ def _gated(weight: Tensor) -> Tensor:
 
 
 class _Weight(torch.autograd.Function):
-    """The weight itself, whose gradient gets no further while :func:`no_weight_gradients` is on."""
+    """The weight itself. Its gradient stops here while :func:`no_weight_gradients` is on."""
 
     generate_vmap_rule = True
 
@@ -130,13 +130,13 @@ class _Weight(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor | None:
-        if is_compiling():  # once, and for backward passes with both states
+        if is_compiling():  # one trace serves both states
             return _unless_disabled(grad)
         return None if _state.disabled else grad
 
 
 class _EagerWeight(_Weight):
-    """With forward-mode derivatives, which torch.compile refuses to look at."""
+    """The same with forward-mode derivatives, which torch.compile refuses."""
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> Tensor:

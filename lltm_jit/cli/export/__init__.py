@@ -1,1 +1,1 @@
-"""Commands that give a build to other tools: to make, clangd and linkers."""
+"""Commands that export a build to other tools: make, clangd and linkers."""

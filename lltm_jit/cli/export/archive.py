@@ -1,7 +1,7 @@
 """``archive``: make a static library of an extension's object files.
 
-There is one for each extension. Sources of core/ are compiled for several families; a program may
-link all of the libraries, because the linker takes an object from the first one that has it.
+Each extension has a library of its own. Objects of core/ are in several libraries. A program may
+link all of them, because the linker takes an object from the first library that has it.
 
 examples:
   python -m lltm_jit archive basic                        liblltm_jit_basic.a, in this directory
@@ -38,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
     build_all(extensions)
     for extension in extensions:
         output = args.output or Path(f"liblltm_jit_{extension.name}.a")
-        output.write_bytes(b"")  # an error names it
-        output.unlink()  # ar would add to what is there
+        output.write_bytes(b"")  # an error would name it
+        output.unlink()  # ar would add to an existing file
         if not (count := _archive(extension, ["ar", "rcs", str(output.absolute())])):
             return 1  # ar has said why
         print(f"{output}: {many(count, 'object')}")
@@ -47,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _archive(extension: Spec, command: list[str]) -> int:
-    """Run a command on the objects of an extension that is built; their number, 0 if it fails.
+    """Run a command on the objects of a built extension. Returns their number, or 0 on failure.
 
-    The objects come from the store. One that is not there any more is compiled again.
+    The objects come from the store. An object that is no longer there is compiled again.
     """
     with _extensions.requested(extension) as request:
         commands = _extensions.build_file(request).commands()

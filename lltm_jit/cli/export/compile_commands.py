@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    # A source of core/ is compiled for several families; clangd takes one entry a file.
+    # A source of core/ is compiled for several families; clangd takes one entry per file.
     extensions = _extensions.chosen(args.names or [_extensions.ALL])
     entries = {entry["file"]: entry for each in extensions for entry in _entries(each)}
     folder = Path(os.path.commonpath(map(os.path.dirname, entries)))

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect(extension: Spec) -> dict[str, list[str]]:
-    """The words of each variable of :data:`RULES`; NVCC's only where CUDA is compiled."""
+    """The words of each variable of :data:`RULES`; NVCC's only if CUDA is compiled."""
     with _extensions.requested(extension) as request:
         told = _extensions.build_file(request).variables.items()
     variables = {name: shlex.split(re.sub(r"\$([$ :])", r"\1", text)) for name, text in told}
@@ -49,7 +49,7 @@ def _collect(extension: Spec) -> dict[str, list[str]]:
         "LDFLAGS": [word for word in variables["ldflags"] if word != ninja.TELL_LINK],
     }
     if "nvcc" in variables:
-        # nvcc has macros of its own, so all of its preprocessor flags that C++ lacks go here.
+        # nvcc has macros of its own, so NVCCFLAGS get the preprocessor flags that C++ lacks.
         own, rest = split([*variables["cuda_cflags"], *variables["cuda_post_cflags"]])
         flags["NVCC"] = variables["nvcc"]
         flags["NVCCFLAGS"] = [word for word in own if word not in preprocessor] + rest

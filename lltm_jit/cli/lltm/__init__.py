@@ -11,8 +11,8 @@ from lltm_jit import functional, native
 from lltm_jit.jit import ToolchainError, detect
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
-CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
-TUTORIAL_SIZES = (16, 32, 128)  # those of its benchmark
+CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small and all different
+TUTORIAL_SIZES = (16, 32, 128)  # the sizes of the tutorial's benchmark
 DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "double")}
 
 # The PyTorch tutorial's names for its variants -> the names of the implementations here.
@@ -26,7 +26,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, object]) -> None:
-    """Add the flags for the sizes that have a default, and the one for the device."""
+    """Add the flags for the sizes that have a default, and the flag for the device."""
     sizes = parser.add_argument_group("sizes and device")
     flags = ("-b --batch-size", "-f --features", "-s --state-size")
     what = ("batch size", "input features", "hidden units")
@@ -50,7 +50,7 @@ def add_dtype(parser: argparse.ArgumentParser, default: str | None, about: str) 
 
 
 def sizes(args: argparse.Namespace, defaults: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Batch, input and hidden size as given, and from `defaults` where not."""
+    """Batch, input and hidden size: the given ones, else those of `defaults`."""
     batch, features, units = defaults
     return args.batch_size or batch, args.features or features, args.state_size or units
 
@@ -78,7 +78,7 @@ def operands(sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.devi
 
 
 def implementation(impl: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """One of our implementations; the reference as plain PyTorch, without the checks before it."""
+    """One of our implementations; for the reference, plain PyTorch without argument checks."""
     if impl == "reference":  # needs no build
         return lltm_cell_reference
     native.load("rnn")

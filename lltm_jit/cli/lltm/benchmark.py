@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     operands = lltm.operands(sizes, lltm.DTYPES[args.dtype], device)
 
     def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-        """Seconds of a call, its work on the GPU included, and what it returned."""
+        """The time of a call with its work on the GPU, in the chosen unit, and its result."""
         wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
         wait()
         start = time.perf_counter()
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         took, (new_h, new_cell) = timed(lambda: cell(*operands))
         forward.append(took)
         backward.append(timed((new_h.sum() + new_cell.sum()).backward)[0])
-    # Without those that warm up.
+    # The first three calls warm up, and do not count.
     figures = [
         f"{min(each[3:]):.3f}/{sum(each[3:]) / args.runs:.3f}" for each in (forward, backward)
     ]

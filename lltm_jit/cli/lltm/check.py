@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def compare(expected: dict[str, Tensor], actual: dict[str, Tensor], verbose: bool) -> str:
-    """What differs, as text; empty when nothing does."""
+    """The first difference, as text; empty if there is none."""
     for name in expected:
         first, second = expected[name].detach(), actual[name].detach().cpu()
         if verbose:

@@ -1,7 +1,7 @@
 """``check-grad``: compare gradients with finite differences, in float64.
 
-In float32 the difference of two nearby values of a function loses so many digits that a correct
-gradient fails, ours and PyTorch's alike.
+In float32 the difference of two nearby values of a function loses so many digits that even a
+correct gradient fails, ours as well as PyTorch's.
 
 examples:
   python -m lltm_jit check-grad cpp           the LLTM cell in ATen, called from C++
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     operands = lltm.operands(lltm.sizes(args, lltm.CHECK_SIZES), torch.float64, device)
     try:
         gradcheck(partial(functional.lltm_cell, impl=lltm.VARIANTS[args.variant]), operands)
-    except RuntimeError as error:  # GradcheckError is one, and so is an error of the operator
+    except RuntimeError as error:  # GradcheckError is one, as is an operator's error
         print(f"FAILED\n{error}")
         return 1
     print("Ok")

@@ -1,1 +1,1 @@
-"""One build: a worker compiles, and what its tools read is recorded."""
+"""One build: ninja or NVRTC compiles, and every file that the tools read is recorded."""

@@ -28,9 +28,9 @@ from .objects import Made, Store, finished
 if TYPE_CHECKING:
     from . import nvrtc
 
-# Seconds between two prunings for what NVRTC compiles, which takes less time than one of these.
+# Seconds between two prunings after builds by NVRTC, which take less time than a pruning.
 _PRUNING = 60
-_pruned = -float(_PRUNING)  # when
+_pruned = -float(_PRUNING)  # the time of the last pruning
 
 
 def check(request: Request) -> None:
@@ -41,7 +41,7 @@ def check(request: Request) -> None:
     """
     spec, tools = request.spec, request.toolchain
     if request.by_nvrtc:
-        from . import nvrtc  # which other builds do without
+        from . import nvrtc  # other builds do not need it
 
         nvrtc.check(request)
     else:
@@ -51,13 +51,13 @@ def check(request: Request) -> None:
             raise ToolchainError(f"{spec.name} needs CUDA, but {tools.cuda_missing}; {cuda_cure()}")
         find_ninja()
     if request.architectures:
-        from ..machine import gpus  # which builds for the CPU do without
+        from ..machine import gpus  # builds for the CPU do not need it
 
         if wrong := gpus.why_wrong(request.architectures):
             raise ToolchainError(wrong)
         if too_old := gpus.why_too_old(spec.title, request.architectures, spec.least_architecture):
             raise ToolchainError(too_old)
-    retention.limit()  # read after the work, which ends with pruning
+    retention.limit()  # a wrong limit would otherwise raise after the work, in the pruning
 
 
 def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record:
@@ -89,11 +89,11 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
 
 
 def last_failure(request: Request) -> tuple[int, BuildError | None]:
-    """When the last build of a request failed in a source, as its file tells it, and how, if it had
-    these files; a new try with them would fail in the same way.
+    """The time when a request's last build failed, and its error if the files are still the same:
+    a new build of these files would fail in the same way.
     """
     path = request.work / cache.FAILURE
-    with suppress(OSError, ValueError, KeyError, TypeError):  # none, or not whole
+    with suppress(OSError, ValueError, KeyError, TypeError):  # no record, or a damaged one
         when, told = path.stat().st_mtime_ns, files.read_json(path)
         same = told["of"] == _state(request)
         return when, BuildError(told["text"], **told["parts"]) if same else None
@@ -101,16 +101,16 @@ def last_failure(request: Request) -> tuple[int, BuildError | None]:
 
 
 def _state(request: Request) -> str:
-    """A digest of what is asked for, and of the files that may be included."""
+    """A digest of the request, and of the files that its sources may include."""
     read = files.closure(map(request.path_of, request.sources), request.searched)
     return digest_of([request.content, read])
 
 
 def _tool(request: Request) -> ninja.BuildFile | nvrtc.Command:
-    """What compiles a request."""
+    """The tool that compiles a request: ninja or NVRTC."""
     if not request.nvrtc:
         return ninja.BuildFile(request)
-    from . import nvrtc  # which other builds do without
+    from . import nvrtc  # other builds do not need it
 
     return nvrtc.Command(request)
 
@@ -131,12 +131,12 @@ class _Build:
         request, work = self._request, self._request.work
         self._prepare()
         self._state = _state(request)  # before the compilers read it
-        if not request.nvrtc:  # there is no torch in what is for the GPU alone
+        if not request.nvrtc:  # code for the GPU alone includes nothing of torch
             self._headers = headers.of(request, self._given_up)
         with cache.writing():
             for chosen in self._headers.values():
                 chosen.write(work)
-        # By the clock that files are stamped with, which may lag behind the other.
+        # The file system stamps files by a clock that may lag behind the system's.
         since = min(time.time_ns(), self._log.stat().st_ctime_ns)
         tool = _tool(request)
         store = Store(request, tool.commands(), self._headers, since)
@@ -152,7 +152,7 @@ class _Build:
                 self._keep(store, made)
             raise
         self._keep(store, made)
-        for each in filter(None, reused.values()):  # what they were made from is to be the same yet
+        for each in filter(None, reused.values()):  # their inputs must still be the same
             store.changed.update(each.inputs.changes(request.base, store.stamps))
         record = self._record(store, made)
         cache.publish(work, record)
@@ -160,7 +160,7 @@ class _Build:
         return record
 
     def _prepare(self) -> None:
-        """Clear the folder of an earlier build's outputs, and write the given texts."""
+        """Remove an earlier build's outputs from the folder, and write the given texts."""
         request, work = self._request, self._request.work
         with cache.writing():
             cache.make_directory(work)
@@ -172,18 +172,18 @@ class _Build:
             for name in (*request.objects, request.product, *leftovers):
                 (work / name).unlink(missing_ok=True)
             given = dict(request.spec.texts)
-            if request.spec.variant:  # some compilers would call it ./constants.h
+            if request.spec.variant:  # else some compilers call it ./constants.h
                 given[CONSTANTS] = f'#line 1 "{CONSTANTS}"\n{request.spec.macros}'
             for name, text in given.items():
-                (work / name).unlink(missing_ok=True)  # it may be another's who shares the root
+                (work / name).unlink(missing_ok=True)  # another user of a shared root may own it
                 (work / name).write_text(text, "utf-8")
             self._log.write_text(self._log_head(), "utf-8", "backslashreplace")
             for path in (self._log, *(work / name for name in given)):
                 cache.set_mode(path)
 
     def _in_turn(self, made: dict[str, Made]) -> list[str]:
-        """The objects to compile, those of most text first: none that takes long is left for the
-        end, when other processors have nothing to do.
+        """The objects to compile, the largest sources first, so that no long compilation starts
+        last and leaves the other processors idle.
         """
         request = self._request
         sizes = {}
@@ -205,7 +205,7 @@ class _Build:
         link = not request.spec.device_code
         reporter.start(len(turn) + link, request.spec.title, first)
         try:
-            # By lines, for the processes that follow it.
+            # The log is flushed after each line, because waiting processes follow it.
             with cache.writing(), self._log.open("a", 1, "utf-8", "backslashreplace") as log:
 
                 def on_line(line: str) -> None:
@@ -228,16 +228,16 @@ class _Build:
             self._fail(status)
         said = self._log.read_text("utf-8")
         if "warning" in said:
-            from . import diagnostics  # which most builds do without
+            from . import diagnostics  # most builds do not need it
 
             for warning in diagnostics.warnings(said, request):
                 reporter.report(warning)
 
     def _keep(self, store: Store, made: dict[str, Made]) -> None:
-        """Put what was compiled into the store.
+        """Put the compiled objects into the store.
 
         Raises:
-            BuildError: a compiler did not report what it read.
+            BuildError: a compiler did not report the files that it read.
         """
         for name, had in self._headers.items():
             if error := had.why_full(self._request.work, name):
@@ -249,7 +249,7 @@ class _Build:
                 made[name] = kept
 
     def _record(self, store: Store, made: dict[str, Made]) -> Record:
-        """What was built.
+        """The record of the build.
 
         Raises:
             SourceEdited: a file changed while it was compiled.
@@ -289,7 +289,7 @@ class _Build:
         said = texts.read(self._log)  # empty if somebody removed the cache
         error = diagnostics.explain(said, self._request, self._log, status, self._jobs)
         told = {"of": self._state, "text": str(error), "parts": vars(error)}
-        if error.line:  # else a new try may succeed, as after a compiler was killed
+        if error.line:  # without a line, a new try may succeed: a compiler may have been killed
             with suppress(OSError):  # only speed is lost
                 files.write_json(self._request.work / cache.FAILURE, told)
         raise error
@@ -313,7 +313,7 @@ class _Build:
             reporter.detail(f"torch wrote the build file {request.work / cache.BUILD_FILE}")
 
     def _log_head(self) -> str:
-        """What a reader of the log alone needs to know."""
+        """The first lines of the log: the facts that its reader needs."""
         request, tools = self._request, self._request.toolchain
         facts = {
             "extension": request.spec.name,
@@ -329,7 +329,7 @@ class _Build:
 
 
 def _joined(parts: list[Inputs], request: Request) -> Inputs:
-    """The inputs of a whole build, without its sources, which its request has."""
+    """The inputs of a whole build, without its sources: the request lists these."""
     found = {label: digest for part in parts for label, digest in part.files.items()}
     read = {label: found[label] for label in found if label not in request.content["files"]}
     names = {name for part in parts for name in part.names}

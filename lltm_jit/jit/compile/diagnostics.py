@@ -1,4 +1,4 @@
-"""From the compilers' raw output to the first real error, with the user's own line and a fix.
+"""Finds the first real error in the compilers' raw output, and shows the user's line and a fix.
 
 Warnings of a build that succeeds are shown in the same way.
 """
@@ -27,8 +27,8 @@ _PLACED = re.compile(
     r"(?:(?:(?:fatal |catastrophic )?error|(?P<warning>warning)|(?P<note>note))(?: #[\w-]+)?: "
     r"|(?=internal compiler error: ))(?P<text>.*)"
 )
-# The tools that know no line of source: linkers, drivers, the assembler, ninja, the shell. Their
-# last lines only sum up what they said before.
+# Errors of tools that know no source line: linkers, drivers, the assembler, ninja, the shell. The
+# pattern skips their last lines, which only sum up the earlier ones.
 _OF_TOOL = re.compile(
     r"(?!.*(?:ld returned \d+ exit|linker command failed|aborted due to errors))"
     r"(?:(?:.*?: )?(?=undefined reference to |multiple definition of )"
@@ -40,36 +40,36 @@ _OF_TOOL = re.compile(
     r"|(?:\S*/)?(?:ba|da)?sh: (?:(?:line )?\d+: )?(?=.*(?:not found|denied|annot fork)$))"
     r"(?P<text>.*)"
 )
-# ninja repeats a command that failed, and below it tells what that printed; the code from 1.13 on.
+# ninja repeats a failed command, then prints its output; from 1.13 on also its exit status.
 _FAILED = re.compile(
     r"^FAILED: (?:\[code=(?P<code>\d+)\])?.*\n(?P<command>(?P<tool>\S*).*)\n"
     r"(?:(?!ninja: |\[\d)(?P<said>.+))?",
     re.MULTILINE,
 )
-# How the compilers say which line led to a template or a macro: gcc and clang, nvcc.
+# How gcc and clang, and nvcc, name the line that led to a template or a macro.
 _WAYS = (
     r"(?P<file>[^\s:]+):(?P<line>\d+):(?P<column>\d+): "
     r"(?: +required from|note: in expansion of macro|note: .*requested here$)",
     r".*instantiation of .* at line (?P<line>\d+) of (?P<file>.+)",
 )
 _CARET = r"[ \t|~]*\^[ |~^]*"  # below the line that a compiler quotes
-_WARNINGS, _REASONS = 5, 3  # shown of a build that succeeds, and of an error
+_WARNINGS, _REASONS = 5, 3  # shown for a successful build, and for an error
 
 
 class _Error(NamedTuple):
-    """What a compiler says, where, and the reasons that it adds."""
+    """A compiler's error: its text, its place, and the reasons that the compiler adds."""
 
     text: str
     file: str = ""
-    line: int = 0  # if unknown, as column
+    line: int = 0  # 0 if unknown, like the column
     column: int = 0
-    rest: str | None = None  # what is quoted of the line from the caret on
+    rest: str | None = None  # the quoted line from the caret on
     inside: str = ""  # the place in a library, or the flag, that the user's line led to
     reasons: tuple[str, ...] = ()
 
 
 def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) -> BuildError:
-    """A failed build: the first error with its line, the reasons, the fix, the log's path."""
+    """The error of a failed build: its first error with the line, the reasons, the fix, the log."""
     errors, warned = _parse(log, request)
     first = errors[0] if errors else _last_words(log, status)
     text, excerpt, column = _demangled(first.text), *_excerpt(first, request)
@@ -81,7 +81,7 @@ def explain(log: str, request: Request, log_path: Path, status: int, jobs: int) 
     counted = {"more error": len(errors) - 1, "warning": len(warned)}
     counts = ", ".join(many(count, word) for word, count in counted.items() if count > 0)
     more = f" ({counts})" if counts else ""
-    # This line has torch's words, which programs look for.
+    # Programs search messages for these words, which are torch's.
     end = f"Error building extension '{request.spec.name}'{more}; full log: {log_path}"
     inside = first.inside and f"inside {first.inside}"
     below = [f"   = {each}" for each in (inside, *reasons, cure, end) if each]
@@ -130,7 +130,7 @@ def _parse(log: str, request: Request) -> tuple[list[_Error], list[_Error]]:
     compiled, before = "", list[str]()
     for first, *after in blocks:
         if step := re.match(STEP, first):
-            compiled = compiled_file(step[3])  # none where it is the link
+            compiled = compiled_file(step[3])  # empty for the link
         elif match := _PLACED.match(first):
             error = _placed(match, before, after, request)
             warned.setdefault(error) if match["warning"] else errors.append(error)
@@ -157,12 +157,12 @@ def _placed(match: re.Match[str], before: list[str], after: list[str], request: 
 
 
 def _quoted(after: list[str], request: Request) -> tuple[str | None, tuple[str, ...]]:
-    """What a compiler quotes of a line from the caret on, and the reasons that it adds."""
+    """The quoted source line from the caret on, and the reasons that the compiler adds."""
     rest, reasons = None, []
     own = [*takewhile(lambda line: not _PLACED.match(line), after)]
     if caret := next((n for n, line in enumerate(own) if n and re.fullmatch(_CARET, line)), 0):
         rest = own[caret - 1][own[caret].index("^") :]
-        # nvcc tells here which types do not fit.
+        # nvcc lists here the types that do not match.
         reasons = [line.strip() for line in own[: caret - 1] if line.startswith(" " * 12)]
     for line in after:
         note = None if re.match(_WAYS[0], line) or "built-in" in line else _PLACED.match(line)
@@ -173,7 +173,7 @@ def _quoted(after: list[str], request: Request) -> tuple[str | None, tuple[str, 
 
 
 def _last_words(log: str, status: int) -> _Error:
-    """What is told of a build whose output has nothing that is known as an error."""
+    """The error of a build whose output contains no known error."""
     if status < 0:
         return _Error(f"the build process was ended by {_signal(-status)}")
     if status == 0:
@@ -203,7 +203,7 @@ def _excerpt(error: _Error, request: Request) -> tuple[list[str], int]:
         text = dict(request.spec.listings).get(error.file)
         text = Path(error.file).read_text("utf-8", "replace") if text is None else text
         source = text.splitlines()[error.line - 1].rstrip()
-        # A compiler may have replaced tabs and macros before the caret; what follows is the same.
+        # A compiler may have replaced tabs and macros before the caret; the rest is the same.
         if error.rest is not None and source.endswith(error.rest.rstrip()):
             column = len(source) - len(error.rest.rstrip()) + 1
     margin = " " * len(str(error.line))
@@ -211,7 +211,7 @@ def _excerpt(error: _Error, request: Request) -> tuple[list[str], int]:
     if source is not None:
         lines += [f"{margin} |", f"{error.line} | {source}"]
         if column:
-            indent = re.sub(r"[^\t]", " ", source[: column - 1])  # tabs stay, so that it lines up
+            indent = re.sub(r"[^\t]", " ", source[: column - 1])  # tabs line up the caret
             lines.append(f"{margin} | {indent}^")
     return lines, column
 
@@ -226,10 +226,10 @@ def _place(file: str, request: Request, line: int = 0, column: int = 0) -> str:
 
 
 def _uses(pattern: str, error: str, linker: str) -> list[str]:
-    """The function that needs the symbol in an error, as a linker says."""
+    """The function that needs the symbol in an error, as the linker names it."""
     if not (symbol := re.search(pattern, error)):
         return []
-    # Tables of virtual functions are needed by no function.
+    # A reference in .data comes from a table of virtual functions, not from a function.
     needed = re.search(rf"\n(?!.*\(\.data).*reference to `{re.escape(symbol[1])}'", linker)
     functions = re.findall(r"in function `(.+)':", linker[: needed.start() + 1] if needed else "")
     return [f"it is used in {functions[-1]}"] if functions else []

@@ -1,7 +1,7 @@
-"""Runs ninja, and ends all that it started when the process that wants the build is gone.
+"""Runs ninja, and ends all of its processes when the process that wants the build is gone.
 
-It is started by file path, with the standard library alone. When its standard input ends, so does
-the build.
+The engine starts this file by its path, with the standard library alone. The build ends when the
+guard's standard input does.
 """
 
 import glob
@@ -15,10 +15,10 @@ from contextlib import suppress
 
 
 def main() -> int:
-    # Under another number, for a compiler that read it would wait for ever.
+    # The pipe gets another number: a compiler that read it as input would wait for ever.
     channel = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    # A function, because ninja inherits the default.
+    # A function and not SIG_IGN, which ninja would inherit.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
     return subprocess.call(sys.argv[1:])
@@ -38,7 +38,7 @@ def end_session(leader: int) -> None:
     began = time.monotonic()
     told: set[int] = set()
     while (others := _session(leader)) and time.monotonic() < began + 3:
-        late = time.monotonic() > began + 1  # compilers that are told remove their temporary files
+        late = time.monotonic() > began + 1  # SIGTERM lets compilers remove their temporary files
         for pid in others if late else others - told:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
@@ -54,7 +54,7 @@ def _session(leader: int) -> set[int]:
             with open(file, errors="replace") as stat:  # a name may be any bytes
                 pid, _, rest = stat.read().partition(" ")
         except OSError:
-            continue  # just ended
+            continue  # the process has just ended
         state, _, _, session = rest.rpartition(")")[2].split()[:4]
         if int(session) == leader != int(pid) and state != "Z":
             found.add(int(pid))

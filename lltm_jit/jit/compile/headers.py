@@ -1,10 +1,10 @@
-"""Narrow headers: what a source needs of ``torch/extension.h``, without the time of the rest.
+"""Narrow headers: the part of ``torch/extension.h`` that a source needs, without the other's cost.
 
-Most of the time that torch's large headers take goes to what a source does not name: 1,300
-operators, ``torch::nn``, and pybind11 where nothing is bound. A folder in front of torch's own has
-headers of the same names. They include what the text of a source names; their lines are those of
-the installed torch. Where this does not compile, the full headers do (see ``launcher.py``). Where
-it would compile and mean something else, a source gets the full headers at once.
+torch's large headers spend most of their compile time on names that a source does not use: 1,300
+operators, ``torch::nn``, and pybind11 where nothing is bound. Narrow headers have the same names as
+the large ones, and their folder is searched first. They include what the text of a source names,
+with the lines of the installed torch. A source that does not compile with them gets the full
+headers (see ``launcher.py``); one that would compile and mean something else gets these at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LARGE = (_EXTENSION, "torch/all.h", "torch/torch.h", _TYPES, _ATEN)
 _KNOWN = "extension|all|torch|types|version|library|custom_class"  # of torch/
 _INCLUDES_LARGE = re.compile(rf'#[ \t]*(?:include|import)[ \t]*[<"](?:{"|".join(_LARGE)})[>"]')
 
-# What the full headers bring to every source. All of it together takes a second to compile.
+# The base of all narrow headers, which every source gets. It takes a second to compile.
 _BASE = """
     ATen/core/Tensor.h ATen/Dispatch.h ATen/TensorOperators.h ATen/core/Formatting.h
     ATen/core/grad_mode.h c10/core/InferenceMode.h c10/util/Exception.h c10/util/irange.h
@@ -39,7 +39,7 @@ _BASE = """
     functional iomanip iostream limits list map memory mutex numeric optional queue set sstream
     stack stdexcept string thread tuple unordered_map unordered_set utility variant vector
 """
-# Words of a source, and the headers that have what they mean.
+# Words of a source, and the headers that declare them.
 _NAMED = {
     r"indexing|Slice|TensorIndex|Ellipsis|\bNone\b": "ATen/TensorIndexing.h",
     r"DeviceGuard|\bdevice_of\b": "ATen/DeviceGuard.h",
@@ -74,7 +74,7 @@ _FULL = {
     ),
     r"#[ \t]*(?:el)?if.*\b__has_(?:include|embed)": "it asks which headers there are",
 }
-# Macros of Python, pybind11 and torch, but for the version, which the narrow headers have, too.
+# Macros of Python, pybind11 and torch, except torch's version: narrow headers have that, too.
 _MACRO = re.compile(
     r"\b(?:HAVE_|SIZEOF_|PY|Py|TORCH_(?!VERSION|EXTENSION_NAME)|AT_|C10_|CAFFE|THP)\w+"
 )
@@ -82,15 +82,15 @@ _ATTRIBUTES = "pybind11/attr.h"
 _NAME = re.compile(r"[A-Za-z_]\w+")
 # What torch/types.h itself declares.
 _BODY = re.compile(r"\nnamespace torch \{.*\n\} // namespace torch\n", re.DOTALL)
-# What a header of an operator includes for others, with half of the time of a small source.
+# Includes that an operator's header does not need; they take half of a small source's time.
 _UNUSED = re.compile(r"#include <ATen/(?:Context|DeviceGuard|TensorUtils|TracerMode)\.h>\n")
 
 
 class Headers(NamedTuple):
-    """The headers that a source gets in front of torch's, and in words which, and why.
+    """The headers that a source gets in front of torch's; ``told`` says in words which, and why.
 
-    ``digest`` stands for the content of the files, and is empty without any; ``given_up`` says that
-    the source does not compile with them.
+    ``digest`` is that of the files, and empty if there are none; ``given_up`` says that the source
+    does not compile with them.
     """
 
     told: str
@@ -100,11 +100,11 @@ class Headers(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Their folder, in that where the request is compiled."""
+        """The name of their folder, which is in the request's work folder."""
         return f"narrow-{self.digest}"
 
     def why_full(self, work: Path, target: str) -> str:
-        """The error because of which an object was compiled without them; empty if none."""
+        """The error after which an object was compiled without them; empty if none."""
         return texts.read(work / self.folder / target)
 
     def write(self, work: Path) -> None:
@@ -119,9 +119,9 @@ class Headers(NamedTuple):
 
 
 def of(request: Request, given_up: Collection[str]) -> dict[str, Headers]:
-    """The headers of each object whose source gets others than torch's own.
+    """The headers of each object, without the objects for which torch's own are used as they are.
 
-    Those objects are ``given_up`` that did not compile with others when they were last built.
+    ``given_up`` are the objects that did not compile with narrow headers in the last build.
     """
     sources = zip(request.objects, request.sources, strict=True)
     found = ((name, of_source(request, source, name in given_up)) for name, source in sources)
@@ -129,8 +129,8 @@ def of(request: Request, given_up: Collection[str]) -> dict[str, Headers]:
 
 
 def of_source(request: Request, source: str, given_up: bool) -> Headers | None:
-    """The headers for a source; None if it needs none but torch's own."""
-    if request.spec.ours:  # which includes what it needs
+    """The headers for a source; None if torch's own are used as they are."""
+    if request.spec.ours:  # our own sources include what they need
         return None
     closure = files.closure([request.path_of(source)], request.searched)
     own = map(texts.read, filter(request.is_own, closure))
@@ -184,7 +184,7 @@ def _operators(text: str) -> list[str]:
 def _made(text: str, operators: list[str]) -> dict[str, str]:
     """The narrow headers for a text, by their names."""
     made = {header: _UNUSED.sub("", _torchs(header)) for header in map(_of_operator, operators)}
-    # Where this macro is defined, torch's own headers include those of single operators, too.
+    # With this macro, torch's own headers also include one header per operator.
     made[_ATEN] = f"""#pragma once
 #pragma push_macro("AT_PER_OPERATOR_HEADERS")
 #undef AT_PER_OPERATOR_HEADERS
@@ -200,8 +200,8 @@ def _made(text: str, operators: list[str]) -> dict[str, str]:
 
 @functools.cache
 def _with_local_classes() -> dict[str, str]:
-    """pybind11's headers, in which a class is local to its module unless the source says otherwise:
-    a newer build of the module defines it once more. They include each other by their place.
+    """pybind11's headers, in which a class is local to its module unless the source says otherwise,
+    because a newer build defines it again. All are copied: they include each other by place.
     """
     folder = Path(_INCLUDE, "pybind11")
     found = {f"pybind11/{path.relative_to(folder)}": path for path in folder.rglob("*.h")}
@@ -220,7 +220,7 @@ def _of_operator(name: str) -> str:
 
 @functools.cache
 def _torchs(header: str) -> str:
-    """The text of a header of torch's; empty for another one."""
+    """The text of one of torch's headers; empty if torch has no such header."""
     for folder in (_INCLUDE, _API):
         with suppress(OSError):
             return Path(folder, header).read_text("utf-8")

@@ -14,7 +14,7 @@ from ..user.errors import check_wanted
 from ..user.progress import many
 
 GIBIBYTE = 1 << 30
-_MEMORY_FILES = (  # of a cgroup: the limit, and what is used
+_MEMORY_FILES = (  # a cgroup's files for its memory limit and its use
     ("memory.max", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
@@ -22,7 +22,7 @@ _UNLIMITED = 4096  # jobs
 
 
 def job_count(with_cuda: bool) -> int:
-    """MAX_JOBS, else as many as this process may use CPUs, if memory allows that many.
+    """MAX_JOBS, else the number of CPUs that this process may use, or fewer if memory is short.
 
     As with torch, there is no limit if MAX_JOBS is 0.
     """
@@ -31,7 +31,7 @@ def job_count(with_cuda: bool) -> int:
 
 
 def fitting_jobs(with_cuda: bool) -> int:
-    """As many as there are CPUs and memory for."""
+    """The number of jobs for which there are CPUs and memory."""
     return max(1, min(cpu_count(), available_memory() // memory_of_job(with_cuda)))
 
 
@@ -46,7 +46,7 @@ def in_words(jobs: int) -> str:
 
 
 def cpu_count() -> int:
-    """CPUs by affinity and by the quotas of cgroups."""
+    """The CPUs that the affinity and the quotas of cgroups allow."""
     counts: list[float] = [len(os.sched_getaffinity(0))]
     for directory in _cgroups():
         quota, _, period = _read(directory / "cpu.max").partition(" ")
@@ -73,7 +73,7 @@ def available_memory() -> int:
 
 
 def _cgroups() -> list[Path]:
-    """The cgroup of this process and those above it, of version 2 or those of version 1."""
+    """The cgroups of this process and their parents, of version 1 or version 2."""
     found = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -85,7 +85,7 @@ def _cgroups() -> list[Path]:
 
 
 def _number(path: Path, *names: str) -> int | None:
-    """The number that a file has behind the first of these names."""
+    """The first number in a file that follows one of these names."""
     for name, value in re.findall(r"(?m)^(\S+)\s+(\d+)", _read(path)):
         if name in names:
             return int(value)
@@ -100,7 +100,7 @@ def _read(path: Path) -> str:
 
 
 _changed = threading.Condition()
-_taken = 0  # compilers, by the builds of this process
+_taken = 0  # compilers that the builds of this process run
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def compilers(jobs: int, wanted: int) -> Iterator[int]:
 
 
 def _forget() -> None:
-    """A forked child has none of the builds, and perhaps a lock that nobody releases."""
+    """A forked child runs none of the builds, and its copy of the lock may never be released."""
     global _changed, _taken
     _changed, _taken = threading.Condition(), 0
 

@@ -1,11 +1,11 @@
-"""Compiles one source: with narrow headers first, and with both halves of nvcc side by side.
+"""Compiles one source: with narrow headers first, and with both halves of nvcc in parallel.
 
-It is started by file path, with the standard library alone: the folder of the narrow headers or
-nothing, whether to run nvcc's halves side by side, and the compiler's command. Ninja sees one
-command, so that nothing else waits. Where the narrow headers fail, torch's full ones are taken; a
-file of the object's name beside those headers has the error. nvcc compiles a source for the host
-and for each GPU, one after the other, and reads all headers each time; ``nvcc --dryrun`` tells its
-steps.
+Ninja starts this file by its path, with the standard library alone. Its arguments are the folder of
+the narrow headers or nothing, whether nvcc's halves run in parallel, and the compiler's command.
+Ninja sees one command, so that nothing else waits. If the narrow headers fail, the full headers are
+used, and a file of the object's name beside the narrow headers gets the error. By itself, nvcc
+compiles a source for the host and for each GPU one after the other, and reads all headers each
+time; ``nvcc --dryrun`` prints its steps.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(folder: str, halves: bool, command: list[str]) -> int:
 
 
 def _compile(command: list[str], halves: bool) -> tuple[int, bytes]:
-    """The status of a command, as a shell tells it, and its output."""
+    """A command's exit status, as a shell numbers it, and its output."""
     if halves:
         with tempfile.TemporaryDirectory(prefix="lltm_jit-") as folder:
             if steps := _steps(command, folder):
@@ -66,7 +66,7 @@ def _compile(command: list[str], halves: bool) -> tuple[int, bytes]:
 
 
 class _Steps(NamedTuple):
-    """The steps of nvcc, as commands of the shell: each half's, and the one that needs both."""
+    """nvcc's steps as shell commands: those of each half, and the last one, which needs both."""
 
     folder: str
     environment: dict[str, str]
@@ -112,7 +112,7 @@ class _Steps(NamedTuple):
             return file.read()
 
     def _report(self) -> None:
-        """Write one rule with what each half has read."""
+        """Write one rule with the files that both halves have read."""
         names = sorted(name for name in os.listdir(self.folder) if name.endswith(".d"))
         first, *more = (self._read(name).strip() for name in names)
         rest = [b" \\\n" + text.partition(b":")[2] for text in more]
@@ -121,10 +121,10 @@ class _Steps(NamedTuple):
 
 
 def _steps(command: list[str], folder: str) -> _Steps | None:
-    """nvcc's steps for a command, with a folder for its temporary files; None if they are others
-    than those that are known.
+    """nvcc's steps for a command, with a folder for its temporary files; None if this nvcc takes
+    other steps than the known ones.
     """
-    if re.search(r'["$`\\]', "".join(command)):  # which nvcc may show without its marks
+    if re.search(r'["$`\\]', "".join(command)):  # nvcc may print these without quotes
         return None
     environment = {**os.environ, "TMPDIR": folder}
     done = subprocess.run([*command, "--dryrun"], env=environment, stderr=subprocess.PIPE)
@@ -138,7 +138,7 @@ def _steps(command: list[str], folder: str) -> _Steps | None:
     known = r'(?:"\$CICC_PATH/cicc"|ptxas|fatbinary) |.* -E -x c\+\+ .*\.cpp1\.ii"$'
     if done.returncode or len(host) != 2 or not all(re.match(known, each) for each in gpu):
         return None
-    # The host's half would choose the name of the file's own namespace, for which the GPU's waits.
+    # The host half chooses the module's id, and the GPU half waits for it: choose the id here.
     named = re.search(r'--gen_module_id_file (--module_id_file_name "(.+?)")', host[1])
     if not named or not all(named[1] in each for each in gpu if "/cicc" in each):
         return None
@@ -158,7 +158,7 @@ def _steps(command: list[str], folder: str) -> _Steps | None:
 
 
 def _is_final(said: str, command: list[str]) -> bool:
-    """Whether the full headers would not cure the errors in a compiler's output."""
+    """Whether the errors in a compiler's output would remain with the full headers."""
     names = set()
     for error in _ERROR.findall(said):
         if undeclared := _UNDECLARED.match(error):
@@ -169,7 +169,7 @@ def _is_final(said: str, command: list[str]) -> bool:
 
 
 def _names_of_full_headers(command: list[str]) -> set[str]:
-    """All words of what the full headers bring, also those of macros."""
+    """All words in the text of the full headers, including those of macros."""
     words = iter(command)
     options = []
     for word in words:
@@ -187,7 +187,7 @@ def _names_of_full_headers(command: list[str]) -> set[str]:
 
 
 if __name__ == "__main__":
-    # As nvcc does, remove the temporary files of a build that is ended.
+    # Remove the temporary files when the build is ended, as nvcc does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     status = main(sys.argv[1], sys.argv[2] == "halves", sys.argv[3:])
     sys.stdout.flush()

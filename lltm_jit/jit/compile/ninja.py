@@ -1,9 +1,9 @@
 """torch writes the build file, and ninja runs it.
 
-All that this engine knows of torch's private parts is here: two functions of
-``torch.utils.cpp_extension``, one for the linker's flags and one for the build file, and that the
-file's statements of what to build come last. ``tests/jit/compile/test_build_file.py`` compares the
-result with what torch's own ``load`` writes.
+Two private functions of ``torch.utils.cpp_extension`` are used here alone: one for the linker's
+flags and one for the build file. The engine also relies on the file's build statements coming last.
+``tests/jit/compile/test_build_file.py`` compares the result with the file that torch's own ``load``
+writes.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
 _GUARD, _LAUNCHER = (Path(__file__).with_name(f"{name}.py") for name in ("guard", "launcher"))
 _TICK = 0.25  # seconds between signs of life while compilers are silent
 _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
-# What would make tools print something else, or write elsewhere, or run more jobs.
+# Variables that make tools print something else, write elsewhere, or run more jobs.
 _LEFT_OUT = ["MAKEFLAGS", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "FORCE_COLOR"]
-_FORMS = Path(__file__).with_name("forms")  # of some of torch's headers, in front of these
+_FORMS = Path(__file__).with_name("forms")  # replace some of torch's headers
 _RULE = r"(?m)^rule {}\n(?:  (?!command).*\n)*  command = "
 _HAS_LINKER = re.compile(r"-fuse-ld|--ld-path")
 
-_turn = threading.Lock()  # of the threads that let torch write
-_inputs: set[int] = set()  # ends of pipes that tell guards that this process lives
+_turn = threading.Lock()  # held by a thread that lets torch write
+_inputs: set[int] = set()  # ends of pipes that are open while this process lives
 
 
 class BuildFile:
-    """The commands of a request, from which a build file for some of its objects is made.
+    """The compile commands of a request, and the build file for some of its objects.
 
-    ``text`` has the variables and rules, as torch wrote them.
+    ``text`` has the variables and rules that torch wrote.
     """
 
     def __init__(self, request: Request) -> None:
@@ -75,10 +75,10 @@ class BuildFile:
         return re.sub(r"\$(\w+)", expand, self._rules[_rule(name)])
 
     def write(self, wanted: Collection[str], headers: Mapping[str, Headers], jobs: int) -> None:
-        """Write the file that ninja gets, which makes these objects and the product.
+        """Write the build file for these objects and the product.
 
-        Those with narrow headers are compiled by ``launcher.py``, and those of CUDA where each has
-        processors for both of its halves.
+        ``launcher.py`` compiles the objects with narrow headers. It also compiles CUDA objects, if
+        there are two processors for each, one for each of nvcc's halves.
         """
         request = self._request
         sources = dict(zip(request.objects, request.sources, strict=True))
@@ -102,7 +102,7 @@ class BuildFile:
             path.write_text(text, "utf-8", "surrogateescape")
 
     def run(self, jobs: int, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
-        """Run ninja with this many compilers: see below."""
+        """Run ninja with this many compilers, as :func:`run` does."""
         return run(self._request, find_ninja(), jobs, on_line, on_tick)
 
 
@@ -122,11 +122,11 @@ def _written(request: Request) -> str:
         cpp_extension = _cpp_extension()
         theirs = (cpp_extension.CUDA_HOME, cpp_extension.TORCH_LIB_PATH)
         cpp_extension.CUDA_HOME = cuda_home
-        cpp_extension.TORCH_LIB_PATH = shlex.quote(theirs[1])  # torch passes it on as it is
+        cpp_extension.TORCH_LIB_PATH = shlex.quote(theirs[1])  # torch does not quote it
         try:
             how = (request.with_cuda, False, False, spec.standalone)
             ldflags = cpp_extension._prepare_ldflags([*request.ldflags], *how)
-            # The CUDA of Python packages has the library under its full name alone, in lib.
+            # CUDA from Python packages has the library only under its full name, in lib.
             for library in glob.glob(f"{glob.escape(cuda_home or '')}/lib/libcudart.so.*"):
                 if request.with_cuda and not os.path.exists(f"{cuda_home}/lib64"):
                     ldflags[ldflags.index("-lcudart")] = shlex.quote(library)
@@ -169,9 +169,9 @@ def _cpp_extension() -> Any:
     logger = logging.getLogger("torch.utils.cpp_extension")
     level, by_nvml = logger.level, "PYTORCH_NVML_BASED_CUDA_CHECK"
     asked, searched = os.environ.get(by_nvml), sys.path
-    logger.setLevel(logging.ERROR)  # it warns where there is no GPU
-    os.environ[by_nvml] = "1"  # it asks for one, which otherwise would spoil a later fork
-    # The working directory may be gone, and setuptools fails where modules are searched in it.
+    logger.setLevel(logging.ERROR)  # it warns on a machine without a GPU
+    os.environ[by_nvml] = "1"  # else its search for a GPU breaks a later fork
+    # setuptools fails if modules are searched in a working directory that is gone.
     sys.path = [folder for folder in searched if folder]
     try:
         os.getcwd()
@@ -190,15 +190,15 @@ def _cpp_extension() -> Any:
 
 
 def _adapted(text: str, request: Request) -> str:
-    """torch's variables and rules, so that compilers report every header in files that are kept,
-    and the linker what it reads.
+    """torch's variables and rules, changed so that compilers and the linker report each file that
+    they read, in files that ninja does not delete.
     """
     head = text[: text.index("\nbuild ") + 1]
     head = head.replace(" -MMD -MF ", " -MD -MF ").replace("\n  deps = gcc", "")
     if "$nvcc -MD" not in head:
         head = head.replace(" $nvcc ", " $nvcc -MD -MF $out.d ", 1)
     cxx = request.toolchain.cxx or ""
-    if len(shlex.split(cxx)) > 1:  # torch quotes it as one word, and puts another wrapper before it
+    if len(shlex.split(cxx)) > 1:  # torch quotes CXX as one word, after a wrapper of its own
         head = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {cxx}", head)
     if not request.spec.ours:
         forms = f" -isystem {shlex.quote(str(_FORMS))}".replace("$", "$$")
@@ -217,9 +217,9 @@ def run(
 ) -> int:
     """Run ninja in the folder of a request.
 
-    Passes on each line of its output, and signs of life in between. Returns its exit status,
-    negative if a signal ended it. However this function is left, no process that it started
-    survives.
+    Calls ``on_line`` with each line of the output, and ``on_tick`` while there is none. Returns
+    ninja's exit status, negative if a signal ended it. However this function is left, no process
+    that it started survives.
     """
     environment = {k: v for k, v in os.environ.items() if k not in _LEFT_OUT}
     environment |= {"NINJA_STATUS": "[%f/%t %e] ", **SPEAK_PLAINLY}
@@ -233,7 +233,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
-            start_new_session=True,  # Ctrl-C goes to us alone, and we end the guard in order
+            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the guard
             umask=0o002 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o022,
         )
     except OSError as error:
@@ -255,7 +255,7 @@ def _pass_on(
     on_line: Callable[[str], None],
     on_tick: Callable[[], None],
 ) -> None:
-    """Pass on lines until the output ends, or only strays hold it open."""
+    """Pass on lines until the output ends, or only orphaned processes hold it open."""
     rest, failed, ended = b"", False, False
     waiting = select.poll()
     waiting.register(output, select.POLLIN)
@@ -295,7 +295,7 @@ def _end(guard: subprocess.Popen[bytes]) -> None:
         guard.kill()
         guard.wait()
     if guard.returncode:
-        from .guard import end_session  # which most builds do without
+        from .guard import end_session  # most builds do not need it
 
         end_session(guard.pid)  # ninja and the compilers outlive a guard that was killed
 

@@ -1,7 +1,7 @@
-"""Code for the GPU alone is compiled by NVRTC, in this process: no nvcc, no build file, no ninja.
+"""NVRTC compiles code for the GPU alone, in this process, without nvcc, build file and ninja.
 
-NVRTC does not report what it reads. So the files are found by their includes, and what cannot be
-found in this way is refused.
+NVRTC does not report the files that it reads. The engine finds them by their includes, and refuses
+options and includes that it cannot follow.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ STANDARD = os.path.join(os.path.dirname(__file__), "standard")
 _DIRECTIVE = r"(?m)^[ \t]*(?:#|%:)[ \t]*(?:include|include_next|import)\b[ \t]*(.*?)[ \t]*$"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
 _NAMING = r"^__nv_name_map\(\d+\): (error): "  # where NVRTC places an error in a kernel's name
-# Options by which NVRTC reads a file that no include names, or in another folder, or writes one.
+# Options that make NVRTC read a file that no include names, search a folder, or write a file.
 _FILES = r"-I|-?-(?:include-path|pre-include|include$|options-file|optf|.*pch)"
 
 
 def check(request: Request) -> None:
-    """Refuse what is known to fail.
+    """Refuse a request that is known to fail.
 
     Raises:
         ToolchainError: there is no NVRTC, or no single architecture for all GPUs.
@@ -85,7 +85,7 @@ class Command:
         return {self._name: shlex.join([*words, "-c", self._source, "-o", self._name])}
 
     def write(self, wanted: Collection[str], headers: Mapping[str, Any], jobs: int) -> None:
-        """Nothing is to be written for what compiles in this process."""
+        """Do nothing: NVRTC needs no build file."""
 
     def run(self, jobs: int, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
         """Compile the source. Passes on lines, leaves files and returns a status as ninja does."""
@@ -138,10 +138,10 @@ class Command:
                 waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
 
     def _included(self, path: str, macros: dict[str, str]) -> Iterator[str]:
-        """What one of the user's files includes, also in rare spellings and by macros.
+        """The names that one of the user's files includes, also in rare spellings and by macros.
 
         Raises:
-            BuildError: a macro is not told by a constant, nor by this file.
+            BuildError: neither a constant nor this file defines the macro of an include.
         """
         text = texts.without_comments(texts.read(path).replace("\\\n", ""))
         for target in re.findall(_DIRECTIVE, text):

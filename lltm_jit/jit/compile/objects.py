@@ -1,7 +1,7 @@
-"""The object store: an object is found by its command and the digests of what it read.
+"""The object store: an object is found by its command and the digests of the files that it read.
 
-As in ccache's direct mode: a command has a few entries, each with the files that its compiler read
-then. If all of them are as they were, the entry's object is what the compiler would make now.
+It works like ccache's direct mode: a command has a few entries, each with the files that its
+compiler read. If none of them has changed, that is a cache hit: the entry's object is used again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .headers import Headers
 from .ninja import LINK_DEPENDENCIES
 
 NINJA_LOG = ".ninja_log"
-SYMBOLS = ".symbols"  # behind an object's name: the names of its kernels in the code
-_ENTRIES = 8  # of one command that are looked at
-# Objects with these flags write beside themselves, or name the folder that they were compiled in.
+SYMBOLS = ".symbols"  # follows an object's name: a file of its kernels' names
+_ENTRIES = 8  # of one command are tried at most
+# With these flags, an object names the folder of its compilation, or files are written beside it.
 _PLACED = re.compile(r"--coverage|-fprofile|-ftest-coverage|-gsplit-dwarf|-save-temps")
-_NOT_PREPROCESSED = (".s", ".i", ".ii")  # whose compiler reports no files
-# The files of torch and the compiler, whose versions are in the key, and their names behind it.
+_NOT_PREPROCESSED = (".s", ".i", ".ii")  # the compiler reports no files for these
+# Headers of torch and the compiler, whose versions are in the key; the group is the included name.
 _TORCH = "|".join({re.escape(f(os.path.dirname(torch.__file__))) for f in (str, os.path.realpath)})
 _VERSIONED = re.compile(
     rf"(?:(?:{_TORCH})/(?:include(?:/torch/csrc/api/include)?|lib)"
@@ -44,7 +44,7 @@ _OF_TOOLS = {
     *("environment", "processor"),
 }
 _SECOND = 1_000_000_000
-_TEXT_BYTES = 4 << 20  # the most that is read of a file for what it asks for
+_TEXT_BYTES = 4 << 20  # larger files are not searched for names that they ask for
 
 
 class Made(NamedTuple):
@@ -53,11 +53,11 @@ class Made(NamedTuple):
     digest: str
     inputs: Inputs
     seconds: float
-    symbols: dict[str, list[str]]  # of NVRTC: the names and types of the kernels asked for
+    symbols: dict[str, list[str]]  # from NVRTC: kernels' names and types
 
 
 class Store:
-    """The objects of one request. ``changed`` has files that were edited while they were read."""
+    """The objects of one request. ``changed`` names the files edited during the build."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Store:
         self._request, self._commands, self._headers = request, commands, headers
         self._since = since
         self.stamps = files.Stamps()
-        # The user's texts as they are when the build begins; given ones are written by us alone.
+        # The user's files as the build begins. The engine alone writes the texts given as strings.
         digests = request.content["files"]
         self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
         self._before = files.closure(map(request.path_of, request.sources), request.searched)
@@ -80,8 +80,8 @@ class Store:
         self.changed: set[str] = set()
 
     def _command(self, name: str) -> str:
-        """A digest of the command that compiles an object with its headers, the same for all
-        checkouts of our own sources.
+        """A digest of the command that compiles an object, and of its headers. It is the same for
+        all checkouts of our own sources.
         """
         command = self._commands[name]
         if self._request.spec.ours:
@@ -90,12 +90,12 @@ class Store:
         return digest_of([command, headers, *self._same])
 
     def find(self, name: str) -> Made | None:
-        """Take an object from the store, if it would be the same now."""
+        """Take an object from the store, if the files that it was made from are unchanged."""
         command, folder = self._command(name), self._folder(name)
         found = [path.name for path in folder.glob(f"{command}-*.json")]
         found.sort(key=partial(cache.last_use, folder), reverse=True)
         for entry in map(folder.joinpath, found[:_ENTRIES]):
-            with suppress(OSError, ValueError, KeyError, TypeError):  # gone, or not whole
+            with suppress(OSError, ValueError, KeyError, TypeError):  # gone, or damaged
                 if private.why_not_private(entry):
                     continue
                 told = files.read_json(entry)
@@ -111,10 +111,10 @@ class Store:
         return None
 
     def keep(self, name: str, seconds: float) -> Made | None:
-        """Put a compiled object into the store; None if what it read was edited meanwhile.
+        """Put a compiled object into the store; None if a file that it read has been edited.
 
         Raises:
-            BuildError: the compiler did not report what it read.
+            BuildError: the compiler did not report the files that it read.
         """
         request = self._request
         source = self._sources[name]
@@ -150,11 +150,11 @@ class Store:
         return cache.builds_directory() / "objects" / self._command(name)[:2]
 
     def linked(self) -> Inputs:
-        """What the linker read, besides the objects."""
+        """The files that the linker read, besides the objects."""
         return self.inputs(_linked_from(self._request), _library_names(self._request))
 
     def inputs(self, read: Iterable[str], looked_for: Iterable[str] = ()) -> Inputs:
-        """The inputs with these files, and with names that were looked for, perhaps in vain."""
+        """The inputs: these files, and the names that a tool looked for, perhaps in vain."""
         request, tails = self._request, [*looked_for]
         made_here = os.path.join(request.work, "")
         folders, paths = {*request.folders}, []
@@ -172,8 +172,8 @@ class Store:
             folders.update(_upward(request.folders, asked.names))
             assembled |= self._assembled(asked)
         names, there = files.looked_up(sorted(folders), paths, tails)
-        there.pop(str(request.work), None)  # what is made in the folder itself is no input
-        for folder, have in there.items():  # a file that came in front of one that was read
+        there.pop(str(request.work), None)  # a file made in the work folder is no input
+        for folder, have in there.items():  # a file that appeared in front of one that was read
             beside = {os.path.join(folder, name) for name in have}
             for path in beside.difference(paths, self._before):
                 if os.path.isfile(path) and 0 < self._came(path) <= time.time_ns():
@@ -185,7 +185,7 @@ class Store:
         )
 
     def _assembled(self, asked: texts.Asks) -> dict[str, str]:
-        """The files that an assembler includes; where the text does not tell, nothing is kept."""
+        """The files that an assembler includes. If they are unknown, the object is not kept."""
         found = {}
         for name in asked.assembled:
             places = (os.path.join(folder, name) for folder in ("/", *self._request.searched))
@@ -206,7 +206,7 @@ class Store:
             else:
                 came = self._came(path)
                 changed = 0 < came <= time.time_ns()
-                if came and not changed:  # by a clock that is ahead, so that nobody can tell
+                if came and not changed:  # its clock is ahead: a change would not show
                     found[label] = STALE
             if changed:
                 self.changed.add(label)
@@ -214,8 +214,8 @@ class Store:
         return found | {os.path.basename(path): digest for path, digest in given.items()}
 
     def _came(self, path: str) -> int:
-        """When a file got its content, or a link its target, by the clock of its file system, if
-        that was after the build began; else 0.
+        """The time when a file or a link last changed, by the clock of its file system; 0 if that
+        was before the build began.
         """
         try:
             came = max(os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns)
@@ -234,7 +234,7 @@ class Store:
 
 
 def _upward(folders: Iterable[str], names: Iterable[str]) -> set[str]:
-    """Where names with ``../`` in them lead to."""
+    """The folders to which names with ``../`` lead."""
     leading = [name for name in names if "../" in name]
     return {
         os.path.normpath(os.path.join(folder, os.path.dirname(name)))
@@ -244,7 +244,7 @@ def _upward(folders: Iterable[str], names: Iterable[str]) -> set[str]:
 
 
 def _plain(path: str) -> str:
-    """A path with ``..`` without that, which the text alone may resolve wrongly."""
+    """A path without its ``..``; behind a link, the text alone may resolve them wrongly."""
     plain = os.path.normpath(path)
     with suppress(OSError):
         if os.path.samefile(plain, path):
@@ -258,7 +258,7 @@ def finished(work: Path) -> dict[str, float]:
     with suppress(OSError):
         lines = (work / NINJA_LOG).read_text("utf-8", "surrogateescape").splitlines(keepends=True)
         for line in lines[1:]:
-            if line.endswith("\n"):  # else a full disk has cut it off
+            if line.endswith("\n"):  # else a full disk has cut off the line
                 start, end, _, output, _ = line.split("\t")
                 found[output] = (int(end) - int(start)) / 1000
     return found
@@ -278,15 +278,15 @@ def _compiled_from(request: Request, name: str) -> list[str]:
 def _paths(text: str) -> list[str]:
     """The paths in a rule of make as compilers write it.
 
-    A blank or a tab has a backslash before it, and those that stand before it in the name are
-    doubled. Elsewhere a backslash is itself.
+    A backslash precedes a blank or a tab, and the backslashes of a name that stand before one are
+    doubled. Elsewhere a backslash stands for itself.
     """
     words = re.findall(r"(?:\\[ \t#:]|\\\\(?=\\*[ \t])|\$\$|[^ \t])+", text)
     return [re.sub(r"\\([ \t#:])|\\(\\)(?=\\*[ \t])|\$(\$)", r"\1\2\3", word) for word in words]
 
 
 def _linked_from(request: Request) -> list[str]:
-    """The files that the linker read, or those that the flags name if it does not report any."""
+    """The files that the linker read, or if it reports none, the files that the flags name."""
     try:
         text = (request.work / LINK_DEPENDENCIES).read_text("utf-8", "surrogateescape")
         lines = text.partition("\n\n")[0].splitlines()[1:]
@@ -296,7 +296,7 @@ def _linked_from(request: Request) -> list[str]:
         told = [os.path.join(folder, name) for folder in request.folders for name in names]
     told += flags.named_files(request.ldflags)
     paths = (os.path.join(request.work, name) for name in told)
-    # Files of the compiler's own that it has removed are among them.
+    # The compiler has already removed some temporary files of its own.
     return [path for path in paths if os.path.isfile(path)]
 
 

@@ -1,9 +1,9 @@
-"""The build that an import starts: the command ``build`` in a child, while the program goes on.
+"""The build that an import starts: a child process runs the command ``build`` in the background.
 
-The child ends when the pipe to it closes, so it never outlives this process, and keeps what it has
-compiled. The first use of what it builds waits for the lock of that build, or builds itself. As
-soon as this process loads something else, the child is ended: what the user runs has the machine
-for itself.
+The child ends when the pipe to it closes, so it never outlives this process; the objects that it
+has compiled are kept. The first use of an extension waits for the child's lock of it, or builds the
+extension itself. As soon as this process loads another extension, the child is ended, because the
+user's own work goes first.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..user.errors import LltmJitError
 if TYPE_CHECKING:
     from ..request.spec import Spec
 
-_LOCK = "import"  # which the child holds; the other ranks of a job need none
+_LOCK = "import"  # the child holds it, so that the other ranks of a job start none
 _NICE = 5
 _PATIENCE = 2.0  # seconds that a child has to end
-# Not `-m`, which would import from the current directory first. From its first moment on it ends
-# when its standard input does: at once while it imports, where Ctrl-C may get lost, and by Ctrl-C
-# once it builds, which keeps what is compiled by then.
+# Not `-m`, which would import from the current directory first. The child ends when its standard
+# input does. SIGKILL ends it while it imports, because Ctrl-C may get lost then. SIGINT ends it
+# once it builds, and the objects compiled by then are kept.
 _CODE = f"""import json, os, signal, sys, threading
 how = signal.SIGKILL
 def end_with_parent():
@@ -44,7 +44,7 @@ sys.exit(main())
 """
 
 _child: subprocess.Popen[bytes] | None = None
-_names: set[str] = set()  # of what it builds
+_names: set[str] = set()  # of the extensions that it builds
 _pipe: tuple[int, os.stat_result]  # our end of the pipe to the child
 _turn = threading.Lock()
 
@@ -92,7 +92,7 @@ def stand_back(spec: Spec) -> None:
 
 
 def collect(name: str) -> None:
-    """End the child, once all that it was to build is in use."""
+    """End the child once all of its extensions are in use."""
     _names.discard(name)
     if not _names:
         with _turn:
@@ -100,14 +100,14 @@ def collect(name: str) -> None:
 
 
 def _end() -> None:
-    """End the child, and collect it: as process 1 of a container, nobody else might."""
+    """End the child, and wait for it: if this is process 1 of a container, nobody else does."""
     global _child
     child, _child = _child, None
     _names.clear()
     if child is not None:
         descriptor, then = _pipe
         with suppress(OSError):
-            # A program that becomes a daemon closes all that is open, and may reuse the number.
+            # A program that becomes a daemon closes all open files, and may reuse the number.
             if os.path.samestat(os.fstat(descriptor), then):
                 os.close(descriptor)
         with suppress(subprocess.TimeoutExpired):
@@ -115,7 +115,7 @@ def _end() -> None:
 
 
 def _forget() -> None:
-    """A forked child keeps nobody's child alive."""
+    """A forked child closes its copy of the pipe, which would keep the other child alive."""
     global _turn
     _turn = threading.Lock()
     if _child is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .operators import Library
 
 _FOREIGN = "__pybind11_module_local"  # by which pybind11 finds another module's class
-_TICK = 0.1  # seconds between looks at whether a waiting thread is still wanted
+_TICK = 0.1  # seconds between checks whether a waiting thread is cancelled
 _LOADS_IN = "_LLTM_JIT_LOADS_IN"  # as in lltm_jit_registrations.h
 _in_process: dict[str, threading.RLock] = {}
 
@@ -67,9 +67,9 @@ def check_library(record: Record, stamps: Stamps) -> None:
 def import_library(request: Request, record: Record) -> ModuleType:
     """Import a checked library.
 
-    Each build is imported under a name of its own, because pybind11 returns the module that it
-    already has under a known name; the last part of the name is compiled into every object. What
-    the library defines then belongs to a module of the plain name, where pickle finds it.
+    Each build is found under a name of its own, because pybind11 returns the same module again for
+    a known name; the objects contain only the last part of the name. The module is executed under
+    its plain name, so that pickle finds the classes of the library there.
     """
     cache.check_private(record.file)
     spec, path = request.spec, str(record.file)
@@ -93,21 +93,21 @@ def import_library(request: Request, record: Record) -> ModuleType:
 
         with suppress(OSError):  # it was not loaded
             if operators := operators_of(spec, record.file):
-                operators.register(False)  # what failed is the module alone
-        # torch.ops.load_library names the path alone, and has the reason below it.
+                operators.register(False)  # only the module has failed
+        # The error of torch.ops.load_library names the path alone; its cause has the reason.
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
         raise BuildError(diagnostics.explain_import(str(reason), path, request)) from error
     return module
 
 
 def _initialize(spec: Spec, path: str) -> None:
-    """Let a library register its blocks with torch, and keep the error where it cannot.
+    """Let a library register its blocks with torch, and keep the error if that fails.
 
-    Where nobody says that he will ask for it, a block ends the process.
+    Without the variable, a block that fails would end the process.
     """
     if _may_have_blocks(spec):
         with thread_lock(_LOADS_IN):
-            os.environ[_LOADS_IN] = str(os.getpid())  # not that of a process that starts meanwhile
+            os.environ[_LOADS_IN] = str(os.getpid())  # a process that starts meanwhile has another
             try:
                 ctypes.CDLL(path)
             finally:
@@ -119,13 +119,13 @@ def _may_have_blocks(spec: Spec) -> bool:
 
 
 def operators_of(spec: Spec, library: Path) -> "Library | None":
-    """What a library that is loaded has registered with torch, if it has blocks for that."""
+    """The operators that a loaded library registers with torch, if it has blocks for that."""
     if not _may_have_blocks(spec):
         return None
-    loaded = ctypes.CDLL(str(library))  # once more the same library
+    loaded = ctypes.CDLL(str(library))  # the same library again
     if not hasattr(loaded, "lltm_jit_register"):
         return None
-    from .operators import Library  # which most programs do without
+    from .operators import Library  # most programs do not need it
 
     return Library(spec, loaded)
 
@@ -199,9 +199,9 @@ class BuildInfo(NamedTuple):
 class Build:
     """A build, and the module loaded from it, which is empty if the library is not a module.
 
-    ``names`` is what the module held when it was imported, and ``info`` is the build in short.
-    ``library`` may lie outside the cache, in a package. ``operators`` are those that the library
-    has registered with torch.
+    ``names`` is what the module held when it was imported, and ``info`` sums up the build;
+    ``info.library`` may be outside the cache, in a package. ``operators`` are those that the
+    library has registered with torch.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Build:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What decided the content of the library, with all files that it was made of."""
+        """Everything that decides the library's content, with all files that it was made of."""
         read = self.record.inputs.files | self.record.content["files"]
         return {**self.record.content, "files": read}
 
@@ -246,7 +246,7 @@ def own_files(request: Request, record: Record) -> list[Path]:
 
 
 def info_of(record: Record, request: Request, *, cached: bool) -> BuildInfo:
-    """A build in short."""
+    """A summary of a build."""
     made = record.content
     return BuildInfo(
         name=record.name,

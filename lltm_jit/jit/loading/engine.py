@@ -1,8 +1,8 @@
 """The only path from a spec to a loaded module, for import, reload and the user's own sources.
 
 spec + tools -> request, with its key
-already loaded in this process              the same module again
-<key>/ok.json there, valid and current      import; no process, only its last use is written
+already loaded in this process               the same module again
+<key>/ok.json valid and current: cache hit   import; starts no process, notes only the last use
 else lock, look again, compile, publish, import
 """
 
@@ -86,7 +86,7 @@ def loaded(spec: Spec) -> Build | None:
 
 
 def _ready(request: Request, say: Callable[[str], None]) -> Build | None:
-    """The build of a request that is loaded, or can be without compiling."""
+    """The build of a request that is loaded, or that can be loaded without compiling."""
     if build := _find_loaded(request):
         return build
     record = _in_package(request) or _find(request, say)
@@ -133,7 +133,7 @@ def _warn_of_gpus(request: Request) -> None:
 
 
 def build(spec: Spec, *, force: bool = False, reporter: Reporter | None = None) -> BuildInfo:
-    """Build an extension without importing it; with ``force`` every file, even if it is cached."""
+    """Build an extension without importing it; ``force`` compiles even files that are cached."""
     reporter = reporter or _reporter()
 
     def make(request: Request) -> BuildInfo:
@@ -153,7 +153,7 @@ def inspect(spec: Spec) -> BuildInfo | None:
 
 
 def folders(spec: Spec) -> list[str]:
-    """The directories of the files that a build is made from, and all in a directory of sources."""
+    """The directories of a build's files, and all directories below a directory of sources."""
     with cache.at_root(spec.root):
         request = Request(spec)
         last = next(cache.records(request.key[: cache.NAME]), None)
@@ -193,7 +193,7 @@ def _with_request(spec: Spec, reporter: Reporter, action: Callable[[Request], T]
 
 
 def _make(request: Request, reporter: Reporter, force: bool = False) -> tuple[Record, bool]:
-    """The record of a new build, or of one that another process has just made, and whether so."""
+    """The record of a new build, and whether another process has just made it."""
     if settings.flag("LLTM_JIT_DISABLE_JIT"):
         raise ToolchainError(
             f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids "
@@ -209,7 +209,7 @@ def _make(request: Request, reporter: Reporter, force: bool = False) -> tuple[Re
     before, _ = builder.last_failure(request)
     with lock.held(request.place, reporter.say, follower.look):
         reporter.close()
-        # Damaged builds were reported by the first look.
+        # The first look has reported damaged builds.
         if not force and (record := _find(request, reporter.detail)):
             return record, True
         failed, error = builder.last_failure(request)
@@ -227,7 +227,7 @@ def _reporter(verbose: bool | None = None, label: str = "") -> Reporter:
 def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a valid and current build, now marked as used; a damaged one is reported.
 
-    Without a compiler, that may be any build of this name that would do.
+    Without a compiler, any build of this name that fits will do.
     """
     by_nvrtc = request.by_nvrtc and not request.spec.variant
     with_compiler = by_nvrtc or request.toolchain.cxx is not None

@@ -1,9 +1,9 @@
 """The operators that ``TORCH_LIBRARY`` blocks of a library register while it is loaded.
 
-The blocks have a form that can release what it registers (``compile/forms``), so the newer build of
-an extension takes the place of the older one. Whoever holds an operator of torch's, such as a
-compiled function, calls the new kernel from then on. A library is never unloaded: what an earlier
-call left in a graph of autograd is code of the old one.
+The blocks can release what they register (``compile/forms``), so a newer build of an extension
+replaces the older one. A compiled function, or any other holder of a torch operator, calls the new
+kernel from then on. A library is never unloaded, because an autograd graph of an earlier call may
+need its code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from ..request.spec import Spec
 from ..user.errors import BuildError
 
-# A backend that nobody has. While an operator has a kernel for it, torch keeps the operator.
+# A backend that nobody uses. While an operator has a kernel for it, torch keeps the operator.
 _KEY = "PrivateUse3"
 _in_force: list[Library] = []
 _left_out: dict[str, torch.library.Library] = {}  # operators that only older builds had
@@ -32,7 +32,7 @@ class Library:
         self._loaded.lltm_jit_registration_error.restype = ctypes.c_char_p
         self._loaded.lltm_jit_namespaces.restype = ctypes.c_char_p
         self.namespaces = set(self._loaded.lltm_jit_namespaces().decode().split())
-        self.registered = not self.error  # as it was loaded
+        self.registered = not self.error  # loading has done it
 
     @property
     def path(self) -> str:
@@ -45,7 +45,7 @@ class Library:
         return said.partition("\nException raised from")[0]
 
     def register(self, wanted: bool) -> bool:
-        """Register all blocks, or release them; whether they are registered."""
+        """Register all blocks, or release them. Returns whether they are registered."""
         self._loaded.lltm_jit_register(int(wanted))
         self.registered = wanted and not self.error
         return self.registered
@@ -55,7 +55,7 @@ def put_in_force(library: Library) -> None:
     """Let a library's operators take the place of those of its extension's other builds.
 
     Raises:
-        BuildError: torch refuses them; those that were there stay.
+        BuildError: torch refuses them; the operators from before stay.
     """
     related = [
         each
@@ -107,7 +107,7 @@ def _schemas(namespaces: set[str]) -> dict[str, str]:
 
 
 def _define_without_kernel(name: str, schema: str) -> None:
-    """Define what a newer build has left out: torch wants a schema of whatever it lists."""
+    """Define an operator that a newer build lacks: torch wants a schema of all that it lists."""
     namespace, _, rest = schema.partition("::")
     _left_out[name] = torch.library.Library(namespace, "FRAGMENT")
     _left_out[name].define(rest)
@@ -115,8 +115,8 @@ def _define_without_kernel(name: str, schema: str) -> None:
 
 @cache
 def _kept(name: str) -> torch.library.Library:
-    """What keeps an operator alive without a block that defines it: there may be handles of it
-    anywhere.
+    """A library that keeps an operator alive without a block that defines it, because there may be
+    handles of the operator anywhere.
     """
     namespace, _, operator = name.partition("::")
     library = torch.library.Library(namespace, "IMPL")
@@ -125,7 +125,7 @@ def _kept(name: str) -> torch.library.Library:
 
 
 def _renew(namespace: str) -> None:
-    """Bring the objects that Python has of operators up to date, with their new schemas."""
+    """Update Python's objects of a namespace's operators to the new schemas."""
     space = getattr(torch.ops, namespace)
     for name, packet in [*vars(space).items()]:
         if not isinstance(packet, OpOverloadPacket):
@@ -133,7 +133,7 @@ def _renew(namespace: str) -> None:
         delattr(space, name)
         with suppress(ValueError):
             space._dir.remove(name)
-        fresh = getattr(space, name, None)  # none of an operator that is not there any more
+        fresh = getattr(space, name, None)  # None for an operator that is gone
         for overload, old in [*vars(packet).items()]:
             new = getattr(fresh, overload, None) if isinstance(old, OpOverload) else None
             if isinstance(old, OpOverload) and isinstance(new, OpOverload):

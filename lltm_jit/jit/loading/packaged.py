@@ -1,8 +1,8 @@
 """Builds that were made elsewhere: libraries in a wheel, and builds without their compiler.
 
-A build fits if all is the same that does not depend on the machine that made it: the sources, the
-user's flags, torch, Python and the processor's kind. Another machine's compilers and system headers
-may differ. A library for another torch crashes, and one of other sources computes something else.
+A build fits if the sources, the user's flags, torch, Python and the processor's kind are the same.
+The compilers and the system headers may differ from one machine to another. A library for another
+torch crashes, and a library from other sources computes something else.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
     kinds = ["cflags", "ldflags", *(["cuda_cflags"] if made["with_cuda"] else [])]
     before = _portable(made, record.spec, kinds)
     now = _portable(here, request.spec._asdict(), kinds)
-    # A source that is not compiled here must be there all the same.
+    # A source must exist even if it is not compiled here.
     there = {each: files.text_digest(files.place(request.base, each)) for each in before["files"]}
     now["files"] = {each: there[each] for each in there if there[each]} | now["files"]
     yield from differences(before, now)
     for label, then in record.inputs.files.items():
-        # With a compiler, this is a machine of its own: others' headers may be another version.
+        # A machine with a compiler may have other versions of the system's headers.
         watched = label[:1] != "/" or not tools.cxx
         if watched and files.digest(files.place(request.base, label)) not in (then, files.STALE):
             yield f"{label} changed"
@@ -77,7 +77,7 @@ def _misfits(request: Request, record: Record) -> Iterator[str]:
 
 
 def _portable(content: dict[str, Any], spec: dict[str, Any], kinds: list[str]) -> dict[str, Any]:
-    """What of a build has to be the same on another machine, with these kinds of flags."""
+    """The part of a build's content that another machine must share, with these kinds of flags."""
     same = {name: value for name, value in content.items() if name not in TOOLS}
     for kind in kinds:
         debug = [word for word in content[kind] if re.match(_KINDS, word)]

@@ -1,4 +1,4 @@
-"""From an edited source to the new kernels in the same process."""
+"""Reload: an edited source is built, and its kernels are used in the same process."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Reload(NamedTuple):
 
 
 class Shows(Protocol):
-    """What shows a build and is no module: a kernel."""
+    """An object that shows a build and is not a module: a kernel."""
 
     def use(self, build: Build) -> None:
         """Show this build from now on."""
 
 
 Shown: TypeAlias = "ModuleType | Shows"
-_TURN = "modules"  # of the threads that give them, or fill them anew
+_TURN = "modules"  # the lock of the threads that give or refill modules
 _given: WeakKeyDictionary[Shown, Build] = WeakKeyDictionary()  # what each module shows
 
 
 def give(build: Build) -> ModuleType:
-    """The module that shows a build: of those given before the last one, or a new one.
+    """The module that shows a build: the last one given for it, or a new one.
 
     From now on it can be reloaded, and also imported by its name, unless another module has that
     name.
@@ -72,7 +72,7 @@ def give(build: Build) -> ModuleType:
 
 
 def load_and_give(spec: Spec, verbose: bool, timeout: float | None = None) -> ModuleType | str:
-    """What ``load`` returns for a spec: its module, or the path of what is none."""
+    """What ``load`` returns for a spec: its module, or the path of a library or program."""
     background.stand_back(spec)
     with ended_after(timeout):
         build = engine.load(spec, verbose=verbose or None)
@@ -81,7 +81,7 @@ def load_and_give(spec: Spec, verbose: bool, timeout: float | None = None) -> Mo
     module = give(build)
     if spec.python_module:
         return module
-    # A library goes by its own path: the loader would take the link's for the one it first led to.
+    # The library's own path: the loader would take a link for the library that it first led to.
     return str(place if spec.standalone else library)
 
 
@@ -97,7 +97,7 @@ def given_modules() -> Iterator[tuple[Shown, Build]]:
 
 def given(module: Shown) -> Build:
     """The build that a module from ``load`` or ``load_inline``, or a kernel, shows."""
-    # load gives a path, and no module, of what is none.
+    # For a library that is not a module, load has returned a path.
     found = _given.get(module) if hasattr(module, "use") or isinstance(module, ModuleType) else None
     if found is None:
         name = getattr(module, "__name__", repr(module))
@@ -131,7 +131,7 @@ def reload_module(module: Shown) -> Reload:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether only an earlier build has this name, or a folder, which is a namespace package."""
+    """Whether no module has this name but an earlier build, or a namespace package."""
     if name in sys.modules:
         return any(module is sys.modules[name] for module, _ in given_modules())
     found = find_spec(name)

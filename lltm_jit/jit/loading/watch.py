@@ -14,7 +14,7 @@ from ..user.errors import Cancelled, LltmJitError, cancelled_by
 from .reload import Reload
 
 _SUFFIXES = (*OF_GCC, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
-_POLL = 0.15  # seconds between two looks, each of which takes a millisecond for some hundred files
+_POLL = 0.15  # seconds between two looks; a look at about a hundred files takes a millisecond
 _SAVING = 0.05  # seconds that an editor may take to write a file
 
 
@@ -26,12 +26,12 @@ def watch(
 ) -> Iterator[None]:
     """Reload in a thread whenever a source in one of the folders is saved.
 
-    The folders are watched without those inside them, and asked for again after each reload, which
-    may have brought others. The files are looked at, because no system tells of changes on network
-    file systems. ``then`` is called with the result of each reload that changed something. A build
-    error is printed, and the old build stays in use; an error in ``then`` is printed as that of a
-    thread. A save during a rebuild cancels that and begins anew, and so does the end of the
-    ``with`` block, which ends the watch.
+    The folders are watched without their subfolders; ``folders`` is called again after each reload,
+    which may add some. The files are polled, because no system reports changes on network file
+    systems. ``then`` is called with the result of each reload that changed something. A build error
+    is printed, and the old build stays in use; an error in ``then`` is printed like that of any
+    thread. A save during a rebuild cancels the rebuild and starts another. The end of the ``with``
+    block cancels a rebuild, too, and ends the watch.
     """
     stop = threading.Event()
 
@@ -40,13 +40,13 @@ def watch(
         while not stop.wait(_POLL):
             if rebuild is not None and not rebuild.is_alive():
                 rebuild = None
-                with suppress(LltmJitError):  # of sources that cannot be read; the reload told
-                    wanted = {*folders()}  # of new ones, a reload finds what was saved before
+                with suppress(LltmJitError):  # the reload has reported unreadable sources
+                    wanted = {*folders()}  # a new folder causes a reload, for earlier saves
             if _sources(wanted) != seen:
                 stop.wait(_SAVING)
                 seen = _sources(wanted)
                 _cancel(rebuild, stale)
-                # In a thread: an error of the callback ends that, and not the watch.
+                # In a thread of its own: an error in the callback ends that thread, not the watch.
                 stale = threading.Event()
                 rebuild = threading.Thread(target=_reload_and_tell, args=(reload, then, stale))
                 rebuild.start()
@@ -64,10 +64,10 @@ def watch(
 
 
 def _sources(folders: Iterable[str]) -> dict[str, list[int]]:
-    """The sources in folders with their stamps, and the folders inside."""
+    """The sources in folders with their stamps, and the subfolders."""
     found = {}
     for folder in folders:
-        with suppress(OSError), os.scandir(folder) as entries:  # or it is gone, or another user's
+        with suppress(OSError), os.scandir(folder) as entries:  # it is gone, or another user's
             for entry in entries:
                 if entry.is_dir():
                     found[entry.path] = list[int]()
@@ -98,5 +98,5 @@ def _reload_and_tell(
 
 
 def say(text: str) -> None:
-    """Print a line among those of the builds, also where these are quiet."""
+    """Print a line like those of builds, even if builds are quiet."""
     print(f"lltm_jit: {text}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """The GPUs of this machine, asked of the driver's management library.
 
-Asking the CUDA runtime instead would create a context: slow, and it would spoil a later fork.
+Asking the CUDA runtime would create a context, which is slow and breaks a later fork.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from ..user import settings
 
-# Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
+# The default without a GPU: 8.x runs sm_80, 9.x runs sm_90, and later GPUs compile the PTX.
 _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
 
 _ARCHITECTURE = r"(\d+)\.(\d+)([af]?)(\+PTX)?"
 
-# torch's names in TORCH_CUDA_ARCH_LIST; it has them in no public place.
+# torch's names in TORCH_CUDA_ARCH_LIST; torch has no public table of them.
 NAMED_ARCHITECTURES = {
     "Maxwell+Tegra": ("5.3",),
     "Maxwell": ("5.0", "5.2+PTX"),
@@ -42,7 +42,7 @@ def compute_capabilities() -> list[tuple[int, int]]:
         return []
     if nvml.nvmlInit_v2() != 0:
         return []
-    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))  # which stays 0 if that fails
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))  # the count stays 0 if this fails
     for index in range(count.value):
         device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
         numbers = ctypes.byref(major), ctypes.byref(minor)
@@ -58,8 +58,8 @@ def compute_capabilities() -> list[tuple[int, int]]:
 def architectures(
     newest: tuple[int, int], there: Iterable[tuple[int, int]] | None = None
 ) -> tuple[str, ...]:
-    """The architectures to compile for, as numbers in torch's spelling, by an nvcc that knows those
-    up to the newest. ``there`` are the GPUs, where that is known.
+    """The architectures to compile for, as numbers in torch's spelling. The compiler knows those up
+    to ``newest``; ``there`` are the GPUs, if they are known.
     """
     wanted = re.findall(r"[^; ]+", settings.text("TORCH_CUDA_ARCH_LIST"))
     if wanted and wanted != ["native"]:
@@ -70,7 +70,7 @@ def architectures(
 
 
 def why_wrong(architectures: Iterable[str]) -> str:
-    """Which of the architectures is none; empty if all can be. Which there are, nvcc knows."""
+    """What is wrong with a name that is no architecture; empty if all names can be right."""
     wrong = next((name for name in architectures if not re.fullmatch(_ARCHITECTURE, name)), "")
     return wrong and (
         "expected TORCH_CUDA_ARCH_LIST to have architectures, such as '8.0;9.0a' or '9.0+PTX', but "
@@ -79,7 +79,7 @@ def why_wrong(architectures: Iterable[str]) -> str:
 
 
 def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]) -> str:
-    """Which of the architectures the CUDA sources are not written for; empty if all will do."""
+    """Why an architecture is too old for the CUDA sources; empty if none is."""
     told = filter(None, (re.fullmatch(_ARCHITECTURE, name) for name in architectures))
     old = next((each[0] for each in told if (int(each[1]), int(each[2])) < least), "")
     if not old:
@@ -95,7 +95,7 @@ def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]
 
 
 def architecture(capability: tuple[int, int], newest: tuple[int, int] = (99, 0)) -> str:
-    """What is compiled for a GPU, by an nvcc that knows architectures up to the newest."""
+    """The architecture to compile for a GPU, by an nvcc that knows those up to the newest."""
     if capability > newest:  # a GPU younger than nvcc: let the driver compile the newest PTX
         return f"{newest[0]}.{newest[1]}+PTX"
     # A build here is for this machine alone, so from Hopper on take the instructions that only
@@ -116,7 +116,7 @@ def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
         major, minor = int(told[1]), int(told[2])
         if (major, minor) == capability:
             return True
-        # Machine code runs on later minor versions of its generation, PTX on all that is later.
+        # Machine code runs on later minor versions of its generation, PTX on all later ones.
         if (major, minor) < capability and not told[3] and (told[4] or major == capability[0]):
             return True
     return False

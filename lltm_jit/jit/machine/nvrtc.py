@@ -1,7 +1,7 @@
-"""NVRTC: the compiler of device code that is a library, and comes with torch's CUDA.
+"""NVRTC, the compiler for device code that comes with torch's CUDA as a library.
 
-Its functions are called by ctypes. cuda-bindings has them, too, but not every torch brings that
-package, and its import takes twice as long as the compilation of a small kernel.
+ctypes calls its functions. The package cuda-bindings has them, too, but not every torch brings it,
+and importing it takes twice as long as compiling a small kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..user.errors import BuildTimeout, Cancelled, ToolchainError, check_wanted
 
 
 class Compiled(NamedTuple):
-    """What came of a text.
+    """The result of compiling a text.
 
     ``code`` is empty if it does not compile, and ``log`` has NVRTC's words. ``symbols`` has, for
     each kernel asked for, its name in the code and its type, such as ``void (float*, long)``.
@@ -28,8 +28,8 @@ class Compiled(NamedTuple):
     log: str
 
 
-# In front of a source: the name of an instance in the code has the full type of a kernel, which
-# that of an extern "C" function lacks.
+# This stands in front of a source. The symbol of an instance contains a kernel's full type, which
+# the symbol of an extern "C" function lacks.
 _TYPE = "template <typename> __device__ char lltm_jit_type;\n"
 
 
@@ -42,13 +42,13 @@ def compile(
 ) -> Compiled:
     """Compile a text by the NVRTC at a path. Several threads can do so at the same time.
 
-    The work ends early if it is cancelled, or takes too long, where NVRTC can do that: CUDA 13.
+    From CUDA 13 on, the work ends early if it is cancelled or takes too long.
 
     Args:
-        path: that of the library.
-        text: what is compiled.
+        path: the path of the library.
+        text: the source.
         name: the path of the text, from which its includes are looked for.
-        options: NVRTC's; of an architecture such as ``compute_90`` the code is PTX.
+        options: NVRTC's; for an architecture such as ``compute_90`` the code is PTX.
         functions: kernels whose names and types are wanted, such as ``scale<float>``.
     """
     library, program = _library(path), ctypes.c_void_p()
@@ -57,7 +57,7 @@ def compile(
     def interrupt(*_: Any) -> int:
         try:
             check_wanted()
-        except (Cancelled, BuildTimeout, KeyboardInterrupt) as error:  # C cannot pass it on
+        except (Cancelled, BuildTimeout, KeyboardInterrupt) as error:  # it cannot pass C
             stopped.append(error)
         return bool(stopped)
 
@@ -78,7 +78,7 @@ def compile(
     if functions:
         text = f'{_TYPE}#line 1 "{name}"\n{text}'
     words, place = [os.fsencode(option) for option in options], os.fsencode(name)
-    source = text.encode("utf-8", "surrogateescape")  # which need not be UTF-8
+    source = text.encode("utf-8", "surrogateescape")  # need not be UTF-8
     _ask(library, "nvrtcCreateProgram", ctypes.byref(program), source, place, 0, None, None)
     try:
         for expression in (*functions, *types.values()):
@@ -124,7 +124,7 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 @functools.cache
 def _library(path: str) -> ctypes.CDLL:
-    """The library. It finds the one beside it, which it needs, only if that is loaded already."""
+    """The library. It needs the one beside it, and finds that only if it is already loaded."""
     for builtins in Path(path).parent.glob("libnvrtc-builtins.so.*"):
         ctypes.CDLL(str(builtins))
     return ctypes.CDLL(path)

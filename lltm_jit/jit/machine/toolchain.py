@@ -21,9 +21,9 @@ from ..store import cache, files, private
 from ..user import settings
 from ..user.errors import LltmJitError
 
-_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")  # nvcc, or its host compiler or the folder of that
+_NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")  # nvcc, or its host compiler or that one's folder
 
-# What may start another compiler than the last time, by settings that it alone knows.
+# Wrappers that may start another compiler than last time, by settings of their own.
 _WRAPPERS = {"ccache", "sccache", "distcc", "icecc"}
 
 # Variables that change what the same command line produces.
@@ -51,7 +51,7 @@ class Toolchain(NamedTuple):
     machine: str
     cpu_capability: str
     environment: tuple[tuple[str, str], ...] = ()
-    scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
+    scripts: tuple[tuple[str, str], ...] = ()  # compilers that are scripts, and digests
     tells_link: bool = False  # whether the linker reports what it reads
 
     @property
@@ -146,7 +146,7 @@ def _find_nvcc() -> tuple[str | None, str | None]:
     for given in (settings.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
         if given:
             return shutil.which("nvcc", path=os.path.join(given, "bin")), given
-    # Last, that of the package nvidia-cuda-nvcc, which may lie elsewhere than torch.
+    # The last place is the package nvidia-cuda-nvcc, which need not be beside torch.
     major = (torch.version.cuda or "none").partition(".")[0]
     packaged = [os.path.join(place, "nvidia", f"cu{major}", "bin") for place in sys.path]
     places = os.pathsep.join(["/usr/local/cuda/bin", *packaged])
@@ -154,11 +154,11 @@ def _find_nvcc() -> tuple[str | None, str | None]:
 
 
 def find_nvrtc(cuda_home: str | None) -> Nvrtc | None:
-    """The NVRTC of torch's CUDA, from torch's packages or else from the toolkit; None without."""
+    """The NVRTC of torch's CUDA, from torch's packages or the toolkit; None if there is none."""
     packages = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")
     major = (torch.version.cuda or "none").partition(".")[0]
     homes = [f"{packages}/{name}" for name in (f"cu{major}", "cuda_nvrtc", "cuda_runtime")]
-    homes += [cuda_home or "/usr/local/cuda", sys.prefix]  # that of conda has CUDA, too
+    homes += [cuda_home or "/usr/local/cuda", sys.prefix]  # conda's prefix has CUDA, too
     ends = [f"/{folder}/libnvrtc.so.{major}" for folder in ("lib", "lib64", "targets/*/lib")]
     found = (path for home in homes for end in ends for path in sorted(glob.glob(home + end)))
     path = next(found, "")
@@ -185,7 +185,7 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
 
 
 def _answers(command: list[str], kind: str) -> dict[str, Any]:
-    """What a compiler says of itself, or said when it was last asked, which costs processes.
+    """What a compiler says of itself, now or when it was last asked: asking starts processes.
 
     An answer holds as long as the files it was read from have the same stamps, so that a replaced
     compiler is noticed. It is kept in the cache, if that can be written.
@@ -199,7 +199,7 @@ def _answers(command: list[str], kind: str) -> dict[str, Any]:
             known = files.read_json(memo)
             if known["files"] == _stamps(known["files"]):
                 return known
-    from . import tools  # which most imports do without
+    from . import tools  # most imports do not need it
 
     found = getattr(tools, f"probe_{kind}")(command)
     found["files"] = _stamps([*programs, *found.pop("watch")])

@@ -1,4 +1,4 @@
-"""What the tools of a build say when they are asked, and what to do where one is missing."""
+"""Asks the tools of a build for their versions, and says how to get a tool that is missing."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def probe_nvcc(command: list[str]) -> dict[str, Any]:
 
 
 def probe_nvrtc(command: list[str]) -> dict[str, Any]:
-    """Of the library at a path, whose PTX begins with its whole version."""
-    from . import nvrtc  # which most builds do without
+    """The facts of the library at a path; the PTX that it makes names its whole version."""
+    from . import nvrtc  # most builds do not need it
 
     (path,) = command
     found: dict[str, Any] = {"version": "", "newest": (0, 0), "watch": []}
@@ -76,7 +76,7 @@ def probe_nvrtc(command: list[str]) -> dict[str, Any]:
 
 
 def why_no_cxx(command: list[str]) -> tuple[str, str]:
-    """What is wrong with a C++ compiler that is not found (no words) or does not work; the cure."""
+    """What is wrong with a C++ compiler that is missing (no words) or broken, and the cure."""
     given, usual = settings.text("CXX"), settings.SETTINGS["CXX"].default
     if command:
         status, said = asked([*command, "--version"])

@@ -36,8 +36,8 @@ _HALF_OPERATORS = (
 _NO_UNIQUE = "-fno-gnu-unique"
 # Below a GiB, g++'s own garbage collector takes an eighth of the time, and frees little.
 _HEAP = "--param=ggc-min-heapsize=1048576"
-# g++ reports a header of a system folder by its real path where that is shorter, which hides a link
-# that may lead elsewhere next time.
+# g++ reports a header of a system folder by its real path if that is shorter. This would hide a
+# link, which may lead elsewhere next time.
 _AS_SEARCHED = "-fno-canonical-system-headers"
 _OF_HOST_COMPILER = ("CC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _NAMED = re.compile(r"(?<![^@=])/.*")  # a path in a word: all of it, or behind `@` or `=`
@@ -47,8 +47,8 @@ Flags = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # for C++, CUD
 
 
 def of(spec: Spec, tools: Toolchain, with_cuda: bool) -> Flags:
-    """All flags for C++, for nvcc and for the linker. The user's stand behind ours, and what a
-    setting asks for stands last.
+    """All flags for C++, for nvcc and for the linker. The user's flags follow ours, and the flags
+    of settings come last.
     """
     if spec.ours:
         cflags = default_cflags(tools, with_cuda and not spec.variant)
@@ -77,7 +77,7 @@ def of(spec: Spec, tools: Toolchain, with_cuda: bool) -> Flags:
 
 
 def of_nvrtc(spec: Spec) -> Flags:
-    """All flags for NVRTC. What has no word for where it runs is for the GPU."""
+    """All flags for NVRTC. A function without an execution space is for the GPU."""
     lineinfo = [name for name in ("LLTM_JIT_LINEINFO", "LLTM_JIT_DEBUG") if settings.flag(name)]
     debug = ("-G",) if settings.flag("CUDA_DEVICE_DEBUG") else ("-lineinfo",) if lineinfo else ()
     return (), ("-default-device", *spec.cuda_cflags, *debug), ()
@@ -89,8 +89,8 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     if toolchain.machine == "x86_64" and toolchain.cxx_family in ("gcc", "clang"):
         flags += _CPU_FLAGS.get(toolchain.cpu_capability, "").split()
     if toolchain.cxx_family == "gcc":
-        # Without it at::parallel_for runs on one thread. The link goes without: libgomp then is the
-        # one that torch has loaded. clang's OpenMP calls another library, which may not be there.
+        # Without it at::parallel_for runs on one thread. The linker does not get it, and so takes
+        # the libgomp that torch has loaded. clang's OpenMP needs another library, maybe missing.
         flags.append("-fopenmp")
     if with_cuda:
         flags.append("-DWITH_CUDA")
@@ -98,8 +98,8 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
 
 
 def _common_cflags(toolchain: Toolchain, level: str) -> tuple[str, ...]:
-    """C++ flags of every extension. -O1 takes no longer to compile than no level, which torch
-    passes.
+    """C++ flags of every extension. -O1 compiles as fast as torch's flags, which have no
+    level.
     """
     flags = [level]
     if sanitizers := settings.text("LLTM_JIT_SANITIZE"):
@@ -110,13 +110,13 @@ def _common_cflags(toolchain: Toolchain, level: str) -> tuple[str, ...]:
 
 
 def default_cuda_cflags(more: Iterable[str] = ()) -> tuple[str, ...]:
-    """nvcc flags of our own kernels, which stand before these."""
+    """nvcc flags of our own kernels; ``more`` are flags that follow them."""
     return (*_common_cuda_cflags(("-O3",), more), *_HALF_OPERATORS)
 
 
 def _common_cuda_cflags(level: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
-    """nvcc flags of every extension. nvcc optimises device code anyway; the level is that of the
-    host code, and any of the user's stands behind it.
+    """nvcc flags of every extension. nvcc optimises device code anyway; the level is for host
+    code, and a level in the user's flags overrides it.
     """
     flags = [*level, *(["-lineinfo"] if settings.flag("LLTM_JIT_LINEINFO") else [])]
     host = " ".join([*more, *(os.environ.get(name, "") for name in _OF_HOST_COMPILER)])
@@ -126,7 +126,7 @@ def _common_cuda_cflags(level: tuple[str, ...], more: Iterable[str]) -> tuple[st
 
 
 def architectures(tools: Toolchain, cuda_cflags: Iterable[str]) -> tuple[str, ...]:
-    """What nvcc compiles for, in torch's spelling: what the flags say, else what is there."""
+    """The architectures that nvcc compiles for, in torch's spelling: the flags', else the GPUs'."""
     told = r"(?:code=(sm|compute)|arch=sm)_(\d+)(\d)([af]?)"
     found = [
         f"{major}.{minor}{letter}" + "+PTX" * (kind == "compute")
@@ -138,15 +138,15 @@ def architectures(tools: Toolchain, cuda_cflags: Iterable[str]) -> tuple[str, ..
 
 
 def nvrtc_architecture(nvrtc: Nvrtc) -> tuple[str, ...]:
-    """What NVRTC compiles for, which is one architecture: of those asked for, the newest that all
-    GPUs of this machine run, or the newest without a GPU.
+    """The one architecture that NVRTC compiles for: the newest requested one that runs on all GPUs
+    of this machine, or the newest if there is no GPU.
 
-    One with ``+PTX`` is code that the driver compiles on; it is taken if nothing else runs. Empty
-    if nothing does.
+    The driver compiles code for ``+PTX`` further; it is chosen if nothing else runs. The result is
+    empty if nothing runs on all GPUs.
     """
-    from ..machine import gpus  # which most imports do without
+    from ..machine import gpus  # most imports do not need it
 
-    if torch.cuda.is_initialized():  # which saves asking the driver
+    if torch.cuda.is_initialized():  # torch knows the GPUs then
         count = torch.cuda.device_count()
         capabilities = [torch.cuda.get_device_capability(place) for place in range(count)]
     else:
@@ -154,7 +154,7 @@ def nvrtc_architecture(nvrtc: Nvrtc) -> tuple[str, ...]:
     asked = gpus.architectures(nvrtc.newest, capabilities)
     found = [name.removesuffix("+PTX") for name in asked] + [n for n in asked if n[-4:] == "+PTX"]
     found = [name for name in found if all(gpus.runs_any([name], each) for each in capabilities)]
-    # Without a GPU, code that runs on others, too.
+    # Without a GPU, PTX is preferred, which later GPUs run, too.
     found.sort(key=lambda name: (name.endswith("+PTX") == (not capabilities), gpus.number(name)))
     return tuple(found[-1:])
 
@@ -171,7 +171,7 @@ def gencode(architectures: Iterable[str]) -> list[str]:
 
 
 def words(flags: Iterable[str]) -> list[str]:
-    """Flags as the shell splits them; each may be several."""
+    """Flags as the shell splits them; each may be several words."""
     joined = " ".join(flags)
     try:
         return shlex.split(joined)
@@ -180,7 +180,7 @@ def words(flags: Iterable[str]) -> list[str]:
 
 
 def parts(flags: Iterable[str], depth: int = 9) -> list[str]:
-    """Words as the tools behind a compiler get them, with those in files of words (``@file``)."""
+    """Words as a compiler passes them to its tools, with those of response files (``@file``)."""
     found = []
     for word in words(flags):
         for part in filter(None, re.sub(_PASSED_ON, "", word).split(",")):
@@ -195,7 +195,7 @@ def named_files(flags: Iterable[str]) -> list[str]:
     """The files that flags name, such as files of flags or profiles, which no compiler reports."""
     told = [word for word in parts(flags) if word[:2] != "-D"]
     named = [match[0] for word in told for match in _NAMED.finditer(word)]
-    if any("-fprofile-use" in word for word in told):  # of a folder of profiles
+    if any("-fprofile-use" in word for word in told):  # a folder may be named
         for folder in filter(os.path.isdir, [*named]):
             named += [os.path.join(folder, name) for name in os.listdir(folder)]
     return list(dict.fromkeys(filter(os.path.isfile, named)))
@@ -203,7 +203,7 @@ def named_files(flags: Iterable[str]) -> list[str]:
 
 @cache
 def library_folders() -> tuple[str, ...]:
-    """Where libraries keep their files: not a user's, unless a source lies there, too."""
+    """Folders of libraries: their files are not the user's, unless a source lies there, too."""
     packages = os.path.dirname(os.path.dirname(torch.__file__))
     prefixes = (sys.prefix, sys.base_prefix)
     places = [sysconfig.get_path("include"), packages]

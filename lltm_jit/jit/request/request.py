@@ -1,8 +1,8 @@
 """What a spec means on this machine, and the key of its builds.
 
 The key covers what is known before anything is compiled: the spec, the tools and their environment,
-and the content of the sources. What the tools then read belongs to a build (``files.Inputs``). Both
-depend on contents, never on times.
+and the content of the sources. The files that the tools then read belong to a build
+(``files.Inputs``). Both depend on contents, never on times.
 """
 
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
@@ -25,11 +25,11 @@ from ..user.errors import BuildError, SourceMissing
 from . import flags
 from .spec import SOURCE_SUFFIXES, Spec, find_sources
 
-IN_NAME = "the kernel's name: "  # before what is wrong with a name that NVRTC was asked for
+IN_NAME = "the kernel's name: "  # starts an error in a name that NVRTC gets
 # A flag that names a folder for headers or libraries.
 _FOLDER = r"(?:-I|-L|-isystem|-iquote|-idirafter|--?library-path|--include-directory)"
 _NAME = r"[\w.+][\w.+-]*"  # one that starts with a dash would be a flag
-# The entries of a request's content that another machine may differ in, though a build of it fits.
+# The entries of a request's content in which a build of another machine may differ and still fit.
 TOOLS = {
     *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
     *("cflags", "cuda_cflags", "ldflags", "include_paths", "folder", "sources", "files", "narrow"),
@@ -61,7 +61,7 @@ WORDS = {  # what entries of the content are called
 class Request:
     """A spec with its sources, and with the tools, as they are now.
 
-    ``content`` is all that is known in advance and decides the content of the library, ready for
+    ``content`` is all that is known before the build and decides the library's content, ready for
     JSON. ``key`` is its digest, with which the keys of all its builds begin. ``place`` is the name
     of the folder in which it is compiled, also after an edit of its files.
     """
@@ -93,8 +93,8 @@ class Request:
             self.base = str(self.work)
 
     def _nvrtc(self) -> Nvrtc | None:
-        """NVRTC, if that compiles this: what is for the GPU alone, and where it can a variant that
-        nvcc would take longer for. It compiles for one architecture.
+        """NVRTC, if it compiles this request. It compiles device code for one architecture; nvcc,
+        if there is one, compiles a variant, unless the variant asks for NVRTC.
         """
         spec, tools = self.spec, self.toolchain
         by_nvcc = spec.variant and tools.cuda and tools.cxx
@@ -108,8 +108,8 @@ class Request:
     def place(self) -> str:
         """The folder in which it is compiled.
 
-        Equal names with other texts have folders of their own, so that they can be built at the
-        same time. Equal builds of our own sources in several checkouts have one, and wait.
+        Requests of one name with different texts have different folders, so that they can be built
+        at the same time. Several checkouts of our own sources share a folder, and wait.
         """
         told = {name: value for name, value in self.content.items() if name != "files"}
         return digest_of([told, [text for _, text in self.spec.texts]])
@@ -132,7 +132,7 @@ class Request:
 
     @cached_property
     def objects(self) -> tuple[str, ...]:
-        """The object of each source: torch's name for it, without marks of the shell.
+        """The object of each source, by torch's name without marks that the shell interprets.
 
         Sources of the same name in different folders are told apart by a digest.
         """
@@ -188,7 +188,7 @@ class Request:
         return record.content == self.content and not record.inputs.changes(self.base, stamps)
 
     def _check(self) -> None:
-        """Refuse a name that is none for a module or a file, an extension without sources, and
+        """Refuse a name that no module or file can have, an extension without sources, and
         paths that no build file can contain.
         """
         spec, name = self.spec, self.spec.name
@@ -212,7 +212,7 @@ class Request:
     def _content(self) -> dict[str, Any]:
         spec, tools, cuda = self.spec, self.toolchain, self.with_cuda
         labels = [*map(self.label, self.sources)]
-        if self.nvrtc:  # whatever other compilers there are
+        if self.nvrtc:  # other compilers do not matter
             named = f"NVRTC {self.nvrtc.version}"
             tools = tools._replace(cxx=None, cxx_version=named, scripts=(), environment=())
         content = {
@@ -231,7 +231,7 @@ class Request:
             ],
             "nvcc": tools.nvcc_version if cuda and not self.nvrtc else None,
             "architectures": list(self.architectures),
-            # However they were given: the shell gets one text, in which each quote counts.
+            # The shell gets one text, however the flags were given. Each quote in it counts.
             "cflags": " ".join(self.cflags).split(" "),
             "cuda_cflags": " ".join(self.cuda_cflags).split(" "),
             "ldflags": " ".join(self.ldflags).split(" "),
@@ -244,7 +244,7 @@ class Request:
         }
         told = [*self.cflags, *self.cuda_cflags, tools.cxx or "", *map("=".join, tools.environment)]
         if any("=native" in flag for flag in told):
-            from ..machine import tools as machine  # which most imports do without
+            from ..machine import tools as machine  # most imports do not need it
 
             content["processor"] = machine.processor()
         if not spec.ours:  # the code may name its folder, as by __FILE__
@@ -276,8 +276,8 @@ class Request:
         return found
 
     def build_key(self, inputs: files.Inputs, library: str) -> str:
-        """The key of a build that was made from these files; one whose files are not all known is
-        told by its library's digest.
+        """The key of a build that was made from these files. If not all of them are known, the
+        library's digest is a part of the key.
         """
         known = files.UNKNOWN not in inputs.files.values()
         told = digest_of([inputs.files, inputs.folders, "" if known else library])
@@ -288,7 +288,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """What changed from one build's content to another's, in phrases with the old and new value."""
     before, after = old["files"], new["files"]
     found = [f"{name} changed" for name in after if before.get(name, after[name]) != after[name]]
-    # The libraries that an include brings in are not of interest.
+    # Headers of libraries that an include brings in do not interest the user.
     found += [f"{name} added" for name in after if name not in before and not os.path.isabs(name)]
     found += [f"{name} removed" for name in before if name not in after and not os.path.isabs(name)]
     for entry, words in WORDS.items():

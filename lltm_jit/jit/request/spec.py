@@ -18,8 +18,8 @@ HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", 
 # What g++ and clang++ take for a source.
 OF_GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
 BINDINGS = "bindings"  # what `#line` calls the code that binds the functions of load_inline
-CELL = "the cell"  # the same for that of a notebook, whose number is in the spec
-CONSTANTS = "constants.h"  # of a variant, in the folder where it is compiled
+CELL = "the cell"  # what `#line` calls a notebook's cell; the spec has its number
+CONSTANTS = "constants.h"  # the macros of a variant, in its work folder
 VARIANTS = "variants"  # a folder whose sources are compiled one by one, when they are first needed
 
 Pairs = tuple[tuple[str, str], ...]
@@ -29,8 +29,8 @@ class Spec(NamedTuple):
     """What is asked for, whatever this machine has; JSON can hold it."""
 
     name: str
-    paths: tuple[str, ...] = ()  # absolute ones of sources, or of one directory
-    cflags: tuple[str, ...] = ()  # what the user adds to ours, as in the next three
+    paths: tuple[str, ...] = ()  # absolute paths of sources, or of one directory
+    cflags: tuple[str, ...] = ()  # the user's flags, as in the next three
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     include_paths: tuple[str, ...] = ()
@@ -39,17 +39,17 @@ class Spec(NamedTuple):
     standalone: bool = False  # an executable
     root: str = ""  # used instead of the usual root of builds
     texts: Pairs = ()  # sources that are given as strings, by the names of the files to write
-    listings: Pairs = ()  # the pieces of these, by the names that ``#line`` gives them
-    cell: str = ""  # what a notebook calls the cell that is one of the pieces
-    narrow: bool = True  # sources get narrow headers of torch where these do
-    ours: bool = False  # of this package: all checkouts share builds, which get our own flags
-    around: str = ""  # for a directory, the one around it that its includes start from
+    listings: Pairs = ()  # the pieces of the texts, by the names that ``#line`` gives them
+    cell: str = ""  # the notebook's name for the cell among the pieces
+    narrow: bool = True  # sources get narrow headers of torch if they compile with them
+    ours: bool = False  # a part of this package: all checkouts share builds, with our own flags
+    around: str = ""  # of a directory of sources: the parent that its includes start from
     packaged: str = ""  # where a wheel has the library, if not in the folder beside the sources
     least_architecture: tuple[int, int] = (0, 0)  # the oldest GPUs that CUDA sources are made for
     variant: str = ""  # what a variant of a kernel is called
     constants: Pairs = ()  # the macros of a variant
     device_code: bool = False  # only the code for the GPU, without a library around it
-    nvrtc: bool = False  # which is compiled by NVRTC, even if there is an nvcc
+    nvrtc: bool = False  # NVRTC compiles device code, even if there is an nvcc
     functions: tuple[str, ...] = ()  # kernels in it that Python calls, such as "scale<float>"
     note: str = ""  # why it is built, for the line that announces the build
 
@@ -107,7 +107,7 @@ def spec(
         "include_paths": extra_include_paths,
     }
     for kind, given in lists.items():
-        if given and isinstance(given, (str, os.PathLike)):  # not letter by letter
+        if given and isinstance(given, (str, os.PathLike)):  # else it is taken letter by letter
             raise TypeError(f"expected extra_{kind} to be a list, but got {given!r}")
         lists[kind] = tuple(given or ())
     lists["include_paths"] = absolute(os.fspath(path).strip() for path in lists["include_paths"])
@@ -128,7 +128,7 @@ def absolute(paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     return tuple(str(Path(path).absolute()) for path in paths)
 
 
-Found = tuple[tuple[str, ...], tuple[str, ...], str, bool]  # what find_sources tells
+Found = tuple[tuple[str, ...], tuple[str, ...], str, bool]  # what find_sources returns
 
 
 def find_sources(spec: Spec, can_build_cuda: bool) -> Found:
@@ -151,7 +151,7 @@ def find_sources(spec: Spec, can_build_cuda: bool) -> Found:
 
 
 def _of_directory(spec: Spec, can_build_cuda: bool) -> Found:
-    """All sources of a directory, and those beside headers that they include from around it.
+    """All sources of a directory, and those beside the headers that they include from ``around``.
 
     Our own are compiled without ``.cu`` files where CUDA cannot be built. Sources in a folder
     ``variants`` are not compiled here, nor those that another one includes.
@@ -182,16 +182,16 @@ def _of_directory(spec: Spec, can_build_cuda: bool) -> Found:
 
 
 def included_from(top: str, name: str, names: Collection[str]) -> set[str]:
-    """Which of the files below a directory one of them includes."""
+    """The files below a directory that one of its files includes."""
     path = os.path.join(top, name)
     try:
         content = files.text(path)
-    except OSError:  # which the compiler will tell
+    except OSError:  # the compiler will report it
         return set()
     folder, found = name[: name.rfind("/") + 1], set()
     for included in content.includes:
         if included in content.in_doubt and included.endswith(SOURCE_SUFFIXES):
-            from . import texts  # which most imports do without
+            from . import texts  # most imports do not need it
 
             text = texts.without_comments(texts.read(path))
             if not re.search(rf'#[^\n]*[<"]{re.escape(included)}[>"]', text):
@@ -207,7 +207,7 @@ def folders_below(directory: str | Path) -> list[str]:
 
 
 def _walk(directory: str | Path) -> Iterator[tuple[str, list[str]]]:
-    """Each folder of a directory with its files, without what is hidden, and folders of builds."""
+    """Each folder of a directory with its files, except hidden ones and folders of builds."""
     for folder, folders, names in os.walk(directory):
         if "lltm_jit" in folders and os.path.isdir(f"{folder}/lltm_jit/locks"):
             folders.remove("lltm_jit")

@@ -1,4 +1,4 @@
-"""What the text of a source tells and no compiler reports."""
+"""What the text of a source tells, but no compiler reports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-# Strings, characters, and numbers, in which a quote separates digits: what looks like a comment in
-# a string is none.
+# Strings, characters, and numbers, in which a quote may separate digits. A comment never starts
+# inside a string.
 LITERALS = (
     r"""R"(?P<end>\w*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'"""
 )
@@ -36,7 +36,7 @@ def asks(text: str, flags: Iterable[str] = ()) -> Asks:
     """What a text asks for, if it is compiled with these flags."""
     text = text.replace("\\\n", "")
     names = set(re.findall(_UPWARD, text)) if "../" in text else set()
-    if "__has_" in text:  # of a name, or of a macro with any value that a directive or flag gives
+    if "__has_" in text:  # it asks for a name, or for a macro's value in a directive or flag
         told = [*re.findall(r"#.*", text), *flags]
         names.update(name for words in told for name in re.findall(_QUOTED, words))
     if ".inc" not in text:
@@ -52,7 +52,7 @@ def without_comments(text: str) -> str:
 
 
 def read(path: str | Path) -> str:
-    """The text of a file; empty if it cannot be read, which a compiler tells."""
+    """The text of a file; empty if it cannot be read, which a compiler will report."""
     with suppress(OSError):
         return Path(path).read_text("utf-8", "replace")
     return ""

@@ -1,1 +1,1 @@
-"""What is kept: builds with their records and manifests, locks, and what is removed."""
+"""The cache: builds with their records and stamps, locks, and pruning."""

@@ -22,12 +22,11 @@ from . import files, private
 from .files import Inputs
 
 SCHEMA = 13  # of the records; a part of each key, so that versions share a root
-# How far a key tells what is built: by which name and constants, by which
-# request, and from which files.
+# The first 4 digits of a key stand for name and constants, 20 for the request, 28 for the files.
 NAME, REQUEST, FILES = 4, 20, 28
 RECORD, LOG, BUILD_FILE = "ok.json", "build.log", "build.ninja"
-FAILURE = "failure.json"  # of the last build, where it is compiled
-WHEEL_FOLDER = "prebuilt"  # of a package: the libraries that its wheel brings
+FAILURE = "failure.json"  # the last build's error, in its work folder
+WHEEL_FOLDER = "prebuilt"  # a package's folder of the libraries in its wheel
 _KEY = r"[0-9a-f]{20,}"
 _SPACE = (
     "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
@@ -37,7 +36,7 @@ _NO_LOCKS = (
     "the file system does not support locks; set TORCH_EXTENSIONS_DIR to a directory on another "
     "one, such as a local disk"
 )
-# How to go on after some of the system's refusals to write.
+# The cures for some of the system's refusals to write.
 _CURES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _SPACE),
     **dict.fromkeys((errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP), _NO_LOCKS),
@@ -54,8 +53,8 @@ class Record(NamedTuple):
     ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
     ``toolchain`` is what it was built with, and ``full`` are the objects that do not compile with
-    narrow headers. ``symbols`` are the names of kernels in the code, and types. ``folder`` is where
-    the record was found, if it was.
+    narrow headers. ``symbols`` are the kernels' names in the code, and their types. ``folder`` is
+    where the record was found, or None.
     """
 
     key: str
@@ -164,7 +163,7 @@ def make_builds_directory() -> Path:
             if not path.exists():
                 path.mkdir(mode=0o755, exist_ok=True)
         make_directory(directory)
-        # Who can read a lock file can hold it for ever; the rest is nobody else's business.
+        # A user who can read a lock file can hold the lock for ever; the rest is private, too.
         for name in ("locks", "work", "objects"):
             make_directory(directory / name, 0o700)
     check_private()
@@ -221,7 +220,7 @@ def write_record(file: Path, record: Record) -> None:
 def records(start: str = "") -> Iterator[Record]:
     """The usable records of the builds whose keys have this start; the one used last first.
 
-    Each is read when it is asked for: it is some tens of kilobytes, and there may be hundreds.
+    Each is read when it is asked for: a record has tens of kilobytes, and there may be hundreds.
     """
     for directory in directories(start):
         with suppress(DamagedBuild):
@@ -232,7 +231,7 @@ def records(start: str = "") -> Iterator[Record]:
 def directories(start: str) -> list[Path]:
     """The builds whose keys have this start, the one used last first.
 
-    Reads only names, and of several builds the times.
+    Reads only names, and the times of use if there are several builds.
     """
     parent = builds_directory()
     found: list[Path] = []
@@ -257,13 +256,13 @@ def mark_used(directory: Path, record: str = RECORD) -> None:
 
 
 def publish(work: Path, record: Record) -> None:
-    """Put what was built in its place: contents to disk, renames of files, and the record last.
+    """Move the built files to their place: their contents are on disk first, the record is last.
 
-    A process that has loaded the build that was there keeps its files.
+    A process that has loaded the previous build keeps the files of that.
     """
     with writing():
         if private.why_not_private(record.directory) or not record.directory.is_dir():
-            # Whatever stands in its place; another user's goes with the folders of compiles.
+            # Move aside whatever stands there; pruning removes it with the work folders.
             with suppress(FileNotFoundError):
                 os.replace(record.directory, work_directory(f"aside-{record.key}-{os.getpid()}"))
         make_directory(record.directory)
@@ -281,8 +280,8 @@ def publish(work: Path, record: Record) -> None:
 def put(library: Path, directory: Path) -> Path:
     """Put a library where torch would build, and return its path there.
 
-    That is another name of the same file, or a copy if there can be none, because the build may be
-    removed before that directory is. If neither can be made, the library's own path is returned.
+    The path is a hard link, or a copy if there can be none, because the build may be removed before
+    that directory is. If neither can be made, the library's own path is returned.
     """
     place = directory / library.name
     try:
@@ -290,7 +289,7 @@ def put(library: Path, directory: Path) -> Path:
             theirs, ours = place.stat(), library.stat()
             if (theirs.st_size, theirs.st_mtime_ns) == (ours.st_size, ours.st_mtime_ns):
                 return place
-        directory.mkdir(parents=True, exist_ok=True)  # of a build that another directory holds
+        directory.mkdir(parents=True, exist_ok=True)  # the library may be from elsewhere
         with files.replacing(place) as partial:  # in one step: others may load the same build
             link_or_copy(library, partial)
     except OSError:
@@ -299,12 +298,12 @@ def put(library: Path, directory: Path) -> Path:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file another name, or copy it where a file system has no two names for one."""
+    """Make a hard link to a file, or copy it where the file system has no hard links."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
     except OSError:
-        import shutil  # which a cached load does without
+        import shutil  # a cached load does not need it
 
         shutil.copy2(source, target)
 

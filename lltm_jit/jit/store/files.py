@@ -1,7 +1,7 @@
-"""What files hold, and whether all that a build read is still the same.
+"""The content of files, and whether a build is stale.
 
-A build is current as long as each file that its tools read has the same digest, and the user's own
-folders have the same of those names under which a tool looked for a file. So a header that appears
+A build is current as long as each file that its tools read has the same digest, and no file has
+come or gone in the user's own folders under a name that a tool looked for. So a header that appears
 in front of another one makes the build stale, too.
 """
 
@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from ..user import settings
 
-AT_ONCE = os.O_RDONLY | os.O_NONBLOCK  # a pipe in place of a file is empty; nobody waits for it
+AT_ONCE = os.O_RDONLY | os.O_NONBLOCK  # does not wait at a pipe in place of a file
 STALE = ""  # in place of a digest: no file has it
-UNKNOWN = "?"  # the same for a file that nobody names, so that it always counts as changed
+UNKNOWN = "?"  # the same for a file without a known name: it always counts as changed
 _SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # two changes this far apart have different times
 _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
@@ -32,9 +32,9 @@ _INCLUDE = re.compile(r'#[ \t]*(?:include|import)[ \t]*["<]([^">\n]+)[">]')
 
 
 class Content(NamedTuple):
-    """What matters of a text: the digest of its bytes, and the names that it includes.
+    """A text's digest, and the names that it includes.
 
-    Those ``in_doubt`` may stand in a comment.
+    The includes ``in_doubt`` may be inside a comment.
     """
 
     digest: str
@@ -58,11 +58,11 @@ def text(path: str) -> Content:
     file = os.open(path, AT_ONCE)
     try:
         stamp = _stamp(os.fstat(file))
-        settled = _is_settled(stamp)  # before it is read, because that takes time, too
+        settled = _is_settled(stamp)  # before reading, which takes time
         read = b"".join(iter(partial(os.read, file, stamp[1] + 1), b""))
     finally:
         os.close(file)
-    includes = ((), ()) if b"\0" in read else _includes(os.fsdecode(read))  # a library has none
+    includes = ((), ()) if b"\0" in read else _includes(os.fsdecode(read))  # a binary file has none
     found = Content(hashlib.sha256(read).hexdigest(), *includes, stamp)
     if settled:
         _known[path] = found
@@ -86,7 +86,7 @@ def digest(path: str | Path) -> str:
     try:
         file = os.open(path, AT_ONCE)
         try:
-            while block := os.read(file, 1 << 16):  # larger ones are fresh pages from the system
+            while block := os.read(file, 1 << 16):  # larger blocks take fresh pages of the system
                 hasher.update(block)
         finally:
             os.close(file)
@@ -123,8 +123,8 @@ def _is_settled(stamp: list[int]) -> bool:
 class Stamps:
     """Digests of files that this host has read since it booted, which may be kept in a folder.
 
-    A stamp stands for a digest only there: file systems of images have the same times and inodes
-    for other contents, so a file system that cannot be written is not believed at all.
+    A stamp stands for a digest only on this host: file systems of images may have the same times
+    and inodes for other contents, so the stamps of read-only file systems are not used.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -138,10 +138,10 @@ class Stamps:
         return {}
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
-        """The digests of files, of which those are read whose stamps are unknown."""
+        """The digests of files. Only files with unknown stamps are read."""
         found, added = {}, False
         for path in paths:
-            try:  # without more calls than one, for there are hundreds of paths
+            try:  # one system call for each of hundreds of paths
                 s = os.stat(path)
             except (OSError, ValueError):  # a name with a null byte is no path at all
                 found[path] = STALE
@@ -161,11 +161,11 @@ class Stamps:
         return found
 
     def keep_in(self, folder: Path) -> None:
-        """Spare the first process that loads a build in this folder to read all files again."""
+        """Save the stamps in a build's folder, so that the first load need not read all files."""
         self._save(_file_of_stamps(folder))
 
     def _save(self, file: Path | None) -> None:
-        with suppress(OSError):  # nobody may write there, or others tidy up, too
+        with suppress(OSError):  # the folder is read-only, or others tidy up, too
             if file:
                 write_json(file, self._known)
                 kept = sorted(file.parent.glob("stamps-*"), key=os.path.getmtime)
@@ -193,7 +193,7 @@ def _is_changeable(path: str, device: int) -> bool:
     return _changeable[device]
 
 
-_HOSTS = 8  # whose stamps a folder keeps: each container and each boot is another one
+_HOSTS = 8  # have stamps in a folder; each container and each boot is another host
 _changeable: dict[int, bool] = {}
 
 
@@ -228,7 +228,7 @@ def place(base: str, label: str) -> str:
 
 
 def text_digest(path: str) -> str:
-    """The digest of a text, whose content is known to a process that has read it."""
+    """The digest of a text; a process that has read it remembers it."""
     try:
         return text(path).digest
     except (OSError, ValueError):
@@ -249,8 +249,8 @@ def looked_up(
     """The names under which tools may have looked for files, and what the folders have of them.
 
     A tool does not tell by which name it found a path, so each part counts, also inside a folder
-    that has one of these names. Of ``tails``, which are whole names, the first part does, and the
-    rest where a folder has that.
+    that has one of these names. ``tails`` are whole names: their first part counts, and their other
+    parts count if a folder has the first one.
     """
     firsts = {tail.partition("/")[0] for tail in tails}
     there = {name for folder in folders for name in names_in(folder, firsts)}
@@ -263,7 +263,7 @@ def looked_up(
         folder = waiting.pop()
         found[folder] = sorted(names_in(folder, names))
         for path in (f"{folder}/{name}" for name in found[folder]):
-            real = os.path.realpath(path)  # or links that lead in a circle would have no end
+            real = os.path.realpath(path)  # a circle of links has no end
             if real not in inside and os.path.isdir(path):
                 inside.add(real)
                 waiting.append(path)
@@ -273,7 +273,7 @@ def looked_up(
 def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
     """The digests of texts, and of what they include from their own or from these folders.
 
-    This reads no conditions, and so finds more than a compiler, but for names made by macros.
+    Conditions are ignored, so this finds more than a compiler reads, except names made by macros.
     """
     found: dict[str, str] = {}
     tried, waiting = set(), [*paths]
@@ -324,10 +324,10 @@ def _head(body: bytes) -> bytes:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to inside a ``with`` block, which then takes the place of another at once."""
+    """A path to write to inside a ``with`` block; then its file replaces another in one step."""
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
         os.replace(partial, path)
     finally:
-        partial.unlink(missing_ok=True)  # there only where it failed, as on a full disk
+        partial.unlink(missing_ok=True)  # exists only after a failure, such as a full disk

@@ -34,7 +34,7 @@ os.register_at_fork(after_in_child=_forget_threads)
 def held(
     name: str, say: Callable[[str], None], look: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Hold a lock. A process that has to wait says for whom, and looks now and then how far it is.
+    """Hold a lock. A process that has to wait says for whom, and calls ``look`` now and then.
 
     Raises:
         CacheError: the file system has no locks, or nothing can be written.
@@ -47,7 +47,7 @@ def held(
             descriptor = take(name)
         if descriptor is not None:
             break
-        holder = _holder(name)  # which one that has just begun is about to write
+        holder = _holder(name)  # empty until a new holder has written it
         if not said and (holder or time.monotonic() > came + 1):
             say(f"waiting for {holder or 'another process that is building'}")
             said = True
@@ -64,7 +64,7 @@ def held(
 def try_lock(name: str) -> Iterator[bool]:
     """Hold a lock if it is free, and tell whether it was."""
     descriptor = None
-    with suppress(OSError, CacheError):  # who may not write holds no lock
+    with suppress(OSError, CacheError):  # a user who may not write gets no lock
         descriptor = take(name)
     try:
         yield descriptor is not None
@@ -74,20 +74,20 @@ def try_lock(name: str) -> Iterator[bool]:
 
 
 def take(name: str) -> int | None:
-    """A descriptor that holds a lock, whose file says who does; None if another has it."""
+    """A descriptor that holds a lock; None if another process holds it. The file says who."""
     mode = 0o666 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o644
     try:
         descriptor = os.open(file_of(name), os.O_RDWR | os.O_CREAT, mode)
-    except FileNotFoundError:  # the cache was removed: the next try finds another
+    except FileNotFoundError:  # the cache was removed: the next try makes a new file
         cache.make_builds_directory()
         return None
     _open[descriptor] = os.fstat(descriptor)
     taken = False
     try:
-        with suppress(PermissionError):  # another user's
+        with suppress(PermissionError):  # the file is another user's
             os.fchmod(descriptor, mode)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_nlink:  # or it was removed, and others lock another one
+        if os.fstat(descriptor).st_nlink:  # else it was removed, and others lock a new file
             since = time.strftime("%H:%M:%S")
             told = (
                 f"process {os.getpid()} on {platform.node()}, which has been building since {since}"
@@ -107,22 +107,22 @@ def _release(descriptor: int) -> None:
     if _is_ours(descriptor):
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also that of a copy in a forked process
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also releases a forked process's copy
     close(descriptor)
 
 
 def close(descriptor: int) -> None:
-    """Close the descriptor of a lock, which a process that was given it goes on holding."""
+    """Close the descriptor of a lock. A child that was given it goes on holding the lock."""
     if _is_ours(descriptor):
         os.close(descriptor)
     _open.pop(descriptor, None)
 
 
 def _is_ours(descriptor: int) -> bool:
-    """Whether it still is that of a lock.
+    """Whether a descriptor is still that of a lock.
 
-    A forked process has closed it. A program that becomes a daemon closes all that is open, and may
-    give the number to a file of its own.
+    A forked process has closed it. A program that becomes a daemon closes all open files, and may
+    reuse the number for a file of its own.
     """
     with suppress(OSError, KeyError):
         return os.path.samestat(os.fstat(descriptor), _open[descriptor])
@@ -138,5 +138,5 @@ def _holder(name: str) -> str:
 
 
 def file_of(name: str) -> Path:
-    """The file of a lock. A few thousand serve all: two that share one wait for each other."""
+    """The file of a lock. A few thousand files serve all; locks that share one also wait."""
     return cache.builds_directory() / "locks" / f"{name[:3]}.lock"

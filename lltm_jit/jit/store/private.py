@@ -26,11 +26,11 @@ def why_not_private(place: Path) -> str:
     within = str(place.parent if place.is_file() else place)  # where nobody may put another file
     for path, status in _ways_to(str(place)).items():
         if status is None or (path != within and home.startswith(path.rstrip("/") + "/")):
-            continue  # above the home, or not there
+            continue  # it is above the home, or missing
         if status.st_uid not in trusted:
             return f"{path} belongs to user {status.st_uid}, but you are user {os.geteuid()}"
         if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != within):
-            continue  # nobody but its owner can put another in its place
+            continue  # only its owner can replace it
         if status.st_mode & stat.S_IWOTH or (
             status.st_mode & stat.S_IWGRP and not _is_own_group(path, status.st_gid)
         ):
@@ -41,12 +41,12 @@ def why_not_private(place: Path) -> str:
 
 @functools.cache
 def _trusted() -> set[int]:
-    """This user, and those who could change anything anyway: who owns / or this code.
+    """This user, and the owners of / and of this code, who could change anything anyway.
 
-    In a user namespace, the owner of both may be the one that stands for all users outside it.
+    In a user namespace, both owners may be the one that stands for all users outside it.
     """
     owners = {os.stat("/").st_uid}
-    with suppress(OSError):  # a program that is one file
+    with suppress(OSError):  # the program may be a single file
         owners.add(os.stat(__file__).st_uid)
     with suppress(OSError, ValueError):
         owners.discard(int(Path("/proc/sys/kernel/overflowuid").read_text("ascii")))
@@ -57,7 +57,7 @@ _Ways: TypeAlias = "dict[str, os.stat_result | None]"
 
 
 def _ways_to(path: str, found: _Ways | None = None) -> _Ways:
-    """A path and all directories on the way to it, also through links, as far as they are there."""
+    """A path and all directories on the way to it, also through links, as far as they exist."""
     found = {} if found is None else found
     while path not in found:
         found[path] = None
@@ -73,9 +73,9 @@ def _ways_to(path: str, found: _Ways | None = None) -> _Ways:
 
 def _is_own_group(path: str | Path, group: int) -> bool:
     """Whether a group has no other member, as with private groups and umask 002."""
-    with suppress(OSError, AttributeError):  # it has none, or the system knows no such lists
+    with suppress(OSError, AttributeError):  # no list of users, or no call for it
         os.getxattr(path, "system.posix_acl_access")
-        return False  # a list of users, for which the bits of the group stand
+        return False  # the group's bits stand for a list of users
     return _is_group_of(group, os.geteuid())
 
 

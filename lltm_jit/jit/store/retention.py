@@ -1,4 +1,4 @@
-"""What is removed when the cache is larger than its limit: what was not used for longest.
+"""Pruning: a cache that is larger than its limit loses the entries used longest ago.
 
 A process that has loaded a build keeps its library even if the file is removed.
 """
@@ -17,7 +17,7 @@ from ..user import settings
 from . import cache, lock
 
 GIGABYTE = 10**9
-_SPARED = 3600  # seconds: others may be about to load or link what was used so recently
+_SPARED = 3600  # seconds; other processes may be about to load or link recent entries
 
 
 class Entry(NamedTuple):
@@ -34,13 +34,13 @@ def entries() -> Iterator[Entry]:
     root = cache.builds_directory()
     found = [("build", path) for path in cache.directories("")]
     for kind, path in found + [("work", path) for path in root.glob("work/*")]:
-        with suppress(OSError):  # somebody else was quicker
-            record = path / cache.RECORD  # which somebody may be about to write
+        with suppress(OSError):  # another process has removed it
+            record = path / cache.RECORD  # may not be written yet
             used = (record if record.exists() else path).stat().st_mtime
             yield Entry(path, kind, used, size_of(path))
     for folder in root.glob("objects/*"):
         with suppress(OSError), os.scandir(folder) as files:
-            for file in files:  # of which there may be ten thousands, so with few calls for each
+            for file in files:  # tens of thousands, so few system calls for each
                 with suppress(OSError):
                     status = file.stat()
                     yield Entry(Path(file), "object", status.st_mtime, status.st_blocks * 512)
@@ -52,10 +52,10 @@ def limit() -> int:
 
 
 def prune(most: int | None = None, spare: float = _SPARED) -> list[tuple[Entry, str]]:
-    """Remove what was used longest ago until the rest is at most this large, by default the limit.
+    """Remove the entries used longest ago until the rest has ``most`` bytes, by default the limit.
 
-    What was used within an hour stays, and what is being compiled. Returns what was to be removed,
-    each with why it stays; with nothing where it is gone.
+    Entries used in the last ``spare`` seconds stay, and entries being compiled. Returns each entry
+    to remove with the reason why it stays, which is empty if it is gone.
     """
     most = limit() if most is None else most
     found = sorted(entries(), key=lambda entry: entry.used)
@@ -84,7 +84,7 @@ def remove(entry: Entry) -> str:
                     return "is in use"
                 shutil.rmtree(entry.path)
     except FileNotFoundError:
-        return ""  # somebody else was quicker
+        return ""  # another process has removed it
     except OSError as error:
         return f"cannot be deleted ({error.strerror})"
     return ""

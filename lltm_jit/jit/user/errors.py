@@ -1,6 +1,6 @@
 """Exceptions of the build engine; all of them are :class:`LltmJitError`.
 
-Those that can stop an ``import`` are also ``ImportError``, so that ``try: import ... except
+Errors that can stop an ``import`` are also ``ImportError``, so that ``try: import ... except
 ImportError`` treats a failed build like a missing package. They are also ``RuntimeError``, which is
 what torch raises for a failed build.
 
@@ -70,7 +70,7 @@ class BuildError(LltmJitError, ImportError):
 
 
 class BuildTimeout(BuildError):
-    """A build took longer than it was given. What it had compiled by then is kept."""
+    """A build took longer than its time limit. The objects compiled by then are kept."""
 
 
 class ToolchainError(LltmJitError, ImportError):
@@ -108,7 +108,7 @@ def ended_after(seconds: float | None) -> Iterator[None]:
     """End the builds of this thread after some seconds, inside a ``with`` block.
 
     Raises:
-        ValueError: that is no time.
+        ValueError: ``seconds`` is negative, or not a number.
     """
     if seconds is not None and not seconds >= 0:
         raise ValueError(f"expected timeout to be a number of seconds from 0 on, but got {seconds}")
@@ -120,11 +120,11 @@ def ended_after(seconds: float | None) -> Iterator[None]:
 
 
 def check_wanted(doing: str = "") -> None:
-    """Called before a build, and wherever it waits, with what it does there.
+    """Raise if the build must end. It is called before a build, and wherever a build waits.
 
     Raises:
         Cancelled: the build was cancelled.
-        BuildTimeout: it takes longer than it was given.
+        BuildTimeout: it takes longer than its time limit.
     """
     limit = _limit.get()
     if limit is not None and time.monotonic() > limit[1]:

@@ -1,8 +1,8 @@
 """What the user sees of a build: why it is needed, how far it is, how long it took.
 
 All of it goes to standard error: a progress bar on a terminal, a widget in a notebook, else plain
-lines. Only the first process of a node prints; the others of a job would print the same. Whatever
-is wrong with standard error, a build goes on unheard.
+lines. Only the first process of a node prints; the others of a job would print the same. A build
+goes on even if nothing can be written to standard error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STOPPED = "ninja: build stopped"
 _COMPILED = r"\s-c\s+(.+?)\s+-o\s+(\S+)"
 _COLOURS = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # and links
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
-# A full disk, a closed pipe, a terminal that is gone; a closed stream; one that can only write.
+# Printing fails on a full disk, a closed pipe, terminal or stream, or one that has only write().
 _unheard = suppress(OSError, ValueError, AttributeError, LookupError)
 
 
@@ -40,7 +40,7 @@ class Reporter:
         self.verbose = settings.flag("LLTM_JIT_VERBOSE") if verbose is None else verbose
         self.quiet = settings.flag("LLTM_JIT_QUIET") or os.environ.get("LOCAL_RANK", "0") != "0"
         self._steps = self._done = 0
-        self._ended = ""  # the command that ended last, until that is told
+        self._ended = ""  # the command that ended last, until it is reported
         self._bar: Any = None
 
     def say(self, text: str) -> None:
@@ -95,12 +95,12 @@ class Reporter:
         compiled = re.search(_COMPILED, command)
         what = (source_name(_unquoted(compiled[1]), compiled[2]) if compiled else "link") + how
         if not self._draw(what):
-            if not how:  # ninja repeats one that failed
+            if not how:  # ninja repeats a failed command
                 self.detail(f"ran {command}")
             self.report(f"[{self._done}/{self._steps}] {what}")
 
     def _draw(self, what: str) -> bool:
-        """Bring the bar up to date; whether there is one."""
+        """Bring the bar up to date. Returns whether there is one."""
         if self._bar is None and self._steps and not (self.quiet or self.verbose):
             self._bar = _open_bar(f"lltm_jit: {self._title}".rstrip(": "), self._steps)
         if self._bar is not None:
@@ -113,7 +113,7 @@ class Reporter:
 
 
 class Follower:
-    """Shows the progress of a build that another process makes, as the lines of its log tell."""
+    """Shows the progress of another process's build from the lines of its log."""
 
     def __init__(self, reporter: Reporter, log: Path) -> None:
         self._reporter, self._log = reporter, log
@@ -122,7 +122,7 @@ class Follower:
     def look(self) -> None:
         """Pass on what the log has by now; there may be none yet."""
         with suppress(OSError), self._log.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < self._read:  # another build's
+            if os.fstat(file.fileno()).st_size < self._read:  # the log is another build's
                 self._reporter.close()
                 self._read = 0
             file.seek(self._read)
@@ -154,7 +154,7 @@ def _unquoted(word: str) -> str:
 
 
 def source_name(file: str, target: str) -> str:
-    """A source's name; with its folders where the object's says that another source has it too."""
+    """A source's name; with its folders if the object's name says that two sources share it."""
     shared = re.search(r".\.[0-9a-f]{20}(?:\.cuda)?\.o$", target)
     return Path(*Path(file).parts[-3 if shared else -1 :]).as_posix()
 

@@ -81,7 +81,7 @@ def _settings_file() -> dict[str, str]:
     path = _CHECKOUT / "MAX_JOBS.env"
     if not (path.is_file() and (_CHECKOUT / "MAX_JOBS.env.example").is_file()):
         return {}
-    # As os.environ is decoded, and without the mark that some editors begin a file with.
+    # Decoded as os.environ is, without the byte order mark that some editors write.
     content = path.read_text("utf-8-sig", "surrogateescape")
     try:
         words = shlex.split(content, comments=True)
@@ -104,7 +104,7 @@ def _settings_file() -> dict[str, str]:
 
 def unknown() -> list[str]:
     """What is wrong with each variable whose name looks like a setting's, but is not one."""
-    from difflib import get_close_matches  # which most programs do without
+    from difflib import get_close_matches  # most programs do not need it
 
     names = sorted(name for name in os.environ if name.startswith("LLTM_JIT_"))
     wrong = {name: get_close_matches(name, SETTINGS, 1, 0.8) for name in names}
@@ -133,7 +133,7 @@ def flag(name: str) -> bool:
         return True
     if value in ("", "false", "no", "off"):
         return False
-    if value.isdecimal():  # as VERBOSE=2, which others know
+    if value.isdecimal():  # such as VERBOSE=2 of other tools
         return int(value) > 0
     raise ToolchainError(f"expected {name} to be 1 or 0, but got {value!r}")
 

@@ -21,7 +21,7 @@ class _Package(MetaPathFinder, Loader):
     """Stands in `sys.meta_path`, and finds modules of ours under another package's names."""
 
     name: str
-    modules: dict[str, str]  # ours, by those names; the package itself is among them
+    modules: dict[str, str]  # our modules by those names, with the package itself
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -38,14 +38,14 @@ class _Package(MetaPathFinder, Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        # import takes from there what a loader has put there. All at once, for an import of the
-        # module op.upfirdn2d alone would hide the function of that name in op.
+        # import takes the modules that a loader has put there. All of them come at once, because
+        # an import of the module op.upfirdn2d alone would hide the function of that name in op.
         sys.modules.update({name: import_module(ours) for name, ours in self.modules.items()})
 
 
 @dataclass
 class _Parents(MetaPathFinder, Loader):
-    """Stands last in `sys.meta_path`, and finds empty packages above ours where there are none."""
+    """Stands last in `sys.meta_path`, and provides the parent packages that are missing."""
 
     name: str
 
@@ -83,15 +83,15 @@ def install(name: str) -> None:
     modules of the same parent, such as ``torch_utils.misc``, are still the repository's. Calling it
     again changes nothing.
 
-    What is pickled then names classes of this package, and cannot be loaded without it: save a
+    Pickled objects then name classes of this package, and cannot be loaded without it: save a
     ``state_dict`` for others.
 
     Args:
         name: the package to stand in for. ``"torch_utils.ops"`` is that of StyleGAN2-ADA and
             StyleGAN3; ``"op"`` that of the PyTorch port of StyleGAN2; ``"torch_utils.custom_ops"``
             is the module that compiles a repository's own extensions, here with
-            :func:`lltm_jit.load`. A copy within another package has that before it, as in
-            ``"models.stylegan2.op"``. Packages around it that the program does not have are empty.
+            :func:`lltm_jit.load`. For a copy inside another package, give its full name, such as
+            ``"models.stylegan2.op"``. Parent packages that the program lacks are empty.
 
     Raises:
         ValueError: if ``name`` does not end in one of these.
@@ -120,8 +120,8 @@ def install(name: str) -> None:
 def uninstall(name: str) -> None:
     """Undo :func:`install`: the next import finds the repository's package again.
 
-    What has been imported from this package stays where it is. Without an ``install`` before it,
-    the call changes nothing.
+    Objects that were imported from this package stay in use. Without an ``install`` before it, the
+    call changes nothing.
 
     Args:
         name: as for :func:`install`.

@@ -8,19 +8,19 @@ from pathlib import Path
 from lltm_jit.jit import BuildError
 from lltm_jit.jit.user.progress import many
 
-# The types of T, of which an error names one, and what to write instead of what they do not have.
+# The types of T that an error may name, and the cures for operations that these types lack.
 _NESTED = r"(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*"
 _NUMBERS = rf"(?:const )?(?:\w+::)*(?:TensorValue|Dual<{_NESTED}>|Vectorized<\w+>)(?: ?&)?"
 _CURES = (
     (
         r"operator(?:[<>]|[!=<>]=)\W|to .?bool|convert(?:ed)? .*to .*bool",
-        "T is a vector or a tensor, too, of which each number has its own answer: write "
+        "T may be a vector or a tensor, with an answer for each of its numbers: write "
         "where_greater(x, y, a, b) for x > y ? a : b, instead of a comparison",
     ),
     (r"operator[-+*/]=|overloaded .[-+*/]=", "write a = a + b instead of a += b"),
     (
         r"operator[-+*/]\W|invalid operands to binary",
-        "write constants as T(0.5), for T is a vector or a tensor, too",
+        "write constants as T(0.5), because T may be a vector or a tensor",
     ),
     (
         r"no match\w* .*function|was not declared|undeclared identifier|is not a member of",
@@ -30,7 +30,7 @@ _CURES = (
 
 
 class CellText:
-    """A cell in a header, as messages tell of it. They name the header as it was given."""
+    """Messages about a cell in a header. They name the header as it was given."""
 
     def __init__(self, header: Path, given: str, cell: str) -> None:
         self._header, self._given, self._cell = header, given, cell
@@ -44,7 +44,7 @@ class CellText:
     def placed(self, error: str) -> str:
         """A compiler's error in the words of a cell's author, with what to write instead.
 
-        One about what the cell must have is placed at the line that does not have it.
+        An error about a missing member is placed at the line of the cell, or of its step.
         """
         name = self._cell.rpartition("::")[2]
         for words, place in (

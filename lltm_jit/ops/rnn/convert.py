@@ -1,4 +1,4 @@
-"""Models whose recurrent layers of torch become ours, and the other way round."""
+"""Converts the recurrent layers of a model from torch's to ours, and back."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ OURS: dict[type[nn.Module], type[nn.Module]] = {
     nn.RNNCell: single_cells.RNNCell,
 }
 THEIRS = {ours: theirs for theirs, ours in OURS.items()}
-_subclasses: dict[type[nn.Module], type] = {}  # that convert() has made, by the user's
-# What torch's forward() calls of a layer, and what keeps its weights.
+_subclasses: dict[type[nn.Module], type] = {}  # convert()'s subclasses, by the user's
+# The methods that torch's forward() calls, and those that keep a layer's weights.
 _METHODS = ["forward", "check_input", "check_hidden_size", "check_forward_args", "permute_hidden"]
 _METHODS += ["get_expected_hidden_size", "get_expected_cell_size", "__setattr__", "_apply"]
-_CACHE = ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")  # what RNNBase keeps beside
+_CACHE = ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")  # RNNBase's cache of weights
 
 
 def convert(model: nn.Module) -> nn.Module:
@@ -37,8 +37,8 @@ def convert(model: nn.Module) -> nn.Module:
     Each :class:`torch.nn.LSTM`, ``GRU`` and ``RNN`` in it, and each of their single cells, becomes
     one of ours. It stays the same object, with its parameters, hooks, name, mode, dtype and device,
     so that whatever refers to it, such as an optimiser, needs no update. It is still an instance of
-    its class of torch, or of your subclass of that, and is called as before. So is its
-    ``state_dict`` saved and loaded. A model that is saved as a whole can be loaded where lltm_jit
+    its class of torch, or of your subclass of that, and is called as before. Its
+    ``state_dict`` does not change. A model that is saved as a whole can be loaded where lltm_jit
     is imported first; for other machines save ``lltm_jit.revert(copy.deepcopy(model))``.
 
     A warning names each layer that is left as it is, with the reason: its ``forward`` is not
@@ -71,8 +71,8 @@ def convert(model: nn.Module) -> nn.Module:
 def revert(model: nn.Module) -> nn.Module:
     """Put torch's recurrent layers back into a model: the opposite of :func:`convert`.
 
-    For tools that know only torch's own layers, such as TorchScript and dynamic quantization. To
-    keep the model itself as it is, revert a copy: ``lltm_jit.revert(copy.deepcopy(model))``.
+    It is for tools that know only torch's own layers, such as TorchScript and dynamic quantization.
+    To keep the model as it is, revert a copy: ``lltm_jit.revert(copy.deepcopy(model))``.
 
     A warning names each layer that is left as it is because torch has none like it:
     :class:`lltm_jit.LLTM`, :class:`lltm_jit.SLSTM`, cells of your own, and layers with heads.
@@ -132,7 +132,7 @@ def _quantized(module: nn.Module) -> bool:
 
 
 def _reason_to_keep_theirs(module: nn.Module) -> str | None:
-    """Why a module cannot become ours; nothing to say if it is."""
+    """Why a module cannot become ours; None if it can, empty if it is ours already."""
     kind = type(module)
     if isinstance(module, (RecurrentLayer, *THEIRS)):
         return ""
@@ -150,7 +150,7 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
             return f"its class {kind.__module__}.{kind.__qualname__} has a {name}() of its own"
     if "forward" in vars(module):
         return "its forward() was replaced"
-    # It may be a plain tensor, as what is not trained.
+    # A weight that is not trained may be a plain tensor.
     weight = module.weight_ih_l0 if isinstance(module, nn.RNNBase) else module.weight_ih
     if weight.dtype not in DTYPES:
         return f"its dtype is {weight.dtype}"
@@ -160,7 +160,7 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
 
 
 def _reason_to_keep_ours(module: nn.Module) -> str | None:
-    """Why a module cannot become torch's; nothing to say if it is."""
+    """Why a module cannot become torch's; None if it can, empty if it is torch's already."""
     if _theirs(type(module)):
         return None if getattr(module, "num_heads", 1) == 1 else "torch has no layer with heads"
     if _theirs(parametrize.type_before_parametrizations(module)):
@@ -173,7 +173,7 @@ def _make_ours(module: nn.Module) -> None:
         vars(module).pop(name, None)
     module.__class__ = _ours(type(module))
     if isinstance(module, RecurrentLayer):
-        _ = module.cell  # it may be traced next, which cannot wait for a library
+        _ = module.cell  # a trace may follow, and cannot wait for a library
 
 
 def _make_theirs(module: nn.Module) -> None:
@@ -186,12 +186,12 @@ def _make_theirs(module: nn.Module) -> None:
 
 
 def _torchs(kind: type[nn.Module]) -> type[nn.Module] | None:
-    """The class of torch that we have one for and that this is, or is a subclass of."""
+    """The class of torch that this is, or derives from, if we have a class for it."""
     return next((each for each in kind.__mro__ if each in OURS), None)
 
 
 def _ours(kind: type[nn.Module]) -> Any:
-    """Our class for one of torch's, or a class that is a user's subclass of that and ours."""
+    """Our class for one of torch's; for a user's subclass, a class of both it and ours."""
     theirs = _torchs(kind)
     assert theirs is not None
     if kind is theirs:
@@ -205,7 +205,7 @@ def _ours(kind: type[nn.Module]) -> Any:
 
 
 def _theirs(kind: type[nn.Module]) -> Any:
-    """What :func:`_ours` made a class of; None if it did not make it."""
+    """The class from which :func:`_ours` has made a class; None if it has not made it."""
     return THEIRS.get(kind) or vars(kind).get("_subclass")
 
 

@@ -44,9 +44,9 @@ def flashrnn(
 
     - ``"elman"``, state h: ``h = tanh(r)``.
     - ``"lstm"``, states h and c, and ``"slstm"``, states h, c, n and m: the equations of
-      :class:`lltm_jit.LSTM` and :class:`lltm_jit.SLSTM`, whose gates these are, in their order.
-    - ``"gru"``, state h, that of :class:`lltm_jit.GRU`: ``Wx`` has the gates r, z and n, ``R`` has
-      g, r and z, and ``b`` has g, r, z and n, where g is what the reset gate multiplies.
+      :class:`lltm_jit.LSTM` and :class:`lltm_jit.SLSTM`, with the same gates in the same order.
+    - ``"gru"``, state h, the equations of :class:`lltm_jit.GRU`: ``Wx`` has the gates r, z and n,
+      ``R`` has g, r and z, and ``b`` has g, r, z and n; the reset gate multiplies g.
 
     Source: K. Pöppel et al., "FlashRNN: I/O-Aware Optimization of Traditional RNNs on modern
     hardware" (2024).
@@ -85,7 +85,7 @@ def flashrnn(
     size = Wx.shape[3:]
     given = None if states is None else states[:, :, 0].flatten(2).to(Wx.dtype)
     R, b = R.to(Wx.dtype), b.to(Wx.dtype)
-    if function == "gru":  # ours has the gates r, z and n, and the last one of both parts apart
+    if function == "gru":  # ours has the gates r, z and n, and keeps the two parts of n apart
         Wx = Wx + torch.cat([torch.zeros_like(b[:2]), b[3:]])
         R, b = R.roll(-1, 0), b[:3].roll(-1, 0)
     args = (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 LAYERS: dict[str, type[RecurrentLayer]] = {}  # by the name of their cell
-CELLS: dict[str, Cell] = {}  # once the library has said what they are
+CELLS: dict[str, Cell] = {}  # once the library has described them
 
 
 def cell_of(name: str) -> Cell:
@@ -32,7 +32,7 @@ def cell_of(name: str) -> Cell:
 
 
 class _CellOfLibrary:
-    """Stands for a layer's cell until the library has said what it is: waits for that."""
+    """Stands for a layer's cell; the first use waits until the library has described it."""
 
     def __set_name__(self, layer: type[RecurrentLayer], name: str) -> None:
         LAYERS[layer.__name__.lower()] = layer
@@ -273,14 +273,14 @@ LAYERS |= {"rnn_tanh": RNN, "rnn_relu": RNN}
 
 
 def _as_autocast(given: Tensor, results: list[Tensor]) -> list[Tensor]:
-    """Results in torch's dtypes where its autocast on a CPU casts the products alone."""
+    """Results in torch's dtypes: its autocast on a CPU casts only the matrix products."""
     if not (given.is_cpu and autocasts(given)):
         return results
     return [result.to(torch.promote_types(given.dtype, result.dtype)) for result in results]
 
 
 def _learn_cells(module: ModuleType) -> None:
-    """Have every layer know its cell as a build of the family has it."""
+    """Give every layer its cell as a build of the family describes it."""
     cells = {name: Cell(name, *facts) for name, *facts in module.own_cells()}
     if missing := LAYERS.keys() - cells:
         raise RuntimeError(
@@ -289,7 +289,7 @@ def _learn_cells(module: ModuleType) -> None:
         )
     CELLS.update(cells)
     for name, layer in LAYERS.items():
-        if layer is not RNN:  # which has two
+        if layer is not RNN:  # it has two cells
             layer.cell = CELLS[name]
 
 

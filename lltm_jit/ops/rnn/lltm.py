@@ -122,7 +122,7 @@ def operands_of(
     old_h: Tensor | None,
     old_cell: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """The five of a call, whose second argument may be the state as a pair."""
+    """The five operands of a call; its second argument may be the state as a pair."""
     if not isinstance(weights, (tuple, list)):
         return input, weights, bias, old_h, old_cell
     if old_cell is not None:
@@ -248,7 +248,7 @@ class LLTMCell(nn.Module):
         args = (input, self.weights, self.bias, *state_pair("LLTMCell", state))
         try:
             return _run_cell(self.impl, *args)
-        except RuntimeError:  # which would blame the weights
+        except RuntimeError:  # its message blames the weights
             if input.dim() == 2 and input.size(1) != self.input_size:
                 refuse("LLTMCell", f"input to have {self.input_size} features", input.size(1))
             raise

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from lltm_jit.ops.rnn.recurrent_layer.types import Call
 
 _KERNELS = native.kernels_directory()
-_SAMPLES = 64  # at which check() compares derivatives
-_calls: dict[str, itertools.count[int]] = {}  # of recurrent_cell(), by what they are given
+_SAMPLES = 64  # points at which check() compares derivatives
+_calls: dict[str, itertools.count[int]] = {}  # calls of recurrent_cell(), by argument
 _classes: weakref.WeakValueDictionary[str, type[OwnCell]] = weakref.WeakValueDictionary()
 
 
@@ -59,7 +59,7 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
     def reload(cls) -> None:
         """Compile the header if it was edited; every layer of this class then uses it.
 
-        So does a backward pass that is still to come. :func:`lltm_jit.reload` does this for all
+        A backward pass that runs later uses it, too. :func:`lltm_jit.reload` does this for all
         cells.
 
         Raises:
@@ -73,11 +73,11 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
     def check(cls) -> None:
         """Check the header's claims in float64, at random numbers.
 
-        Compares its ``step_backward``, if it has one, with the derivative of ``step`` by dual
-        numbers. If it sets ``kAddsGates``, compares steps on the gates' two parts with steps on
-        their sums. If it sets ``kLinear``, compares a step with the one from zeros and the
-        derivative there. Calls steps again with the same numbers, which gives others if ``step`` is
-        not a pure function.
+        It compares ``step_backward``, if there is one, with the derivative of ``step`` by dual
+        numbers. If the cell sets ``kAddsGates``, it compares steps on the gates' two parts with
+        steps on their sums. If the cell sets ``kLinear``, it compares a step with the step from
+        zeros and the derivative there. It calls steps twice with the same numbers, and expects the
+        same results, as of a pure function.
 
         Raises:
             LltmJitError: if they disagree; the message names the derivative, and both values.
@@ -96,8 +96,8 @@ def recurrent_cell(
 
     The cell is the maths of one hidden unit in one step, in C++. The header
     ``rnn/sequence/cell.h``, under :func:`lltm_jit.include_path`, explains how to write one. From it
-    this function generates and compiles kernels for whole sequences, forward and backward. Those
-    for CUDA are compiled when they are first used. A step may call ``exp``, ``log``, ``log1p``,
+    this function generates and compiles kernels for whole sequences, forward and backward. The
+    CUDA kernels are compiled at their first use. A step may call ``exp``, ``log``, ``log1p``,
     ``sqrt``, ``sin``, ``cos``, ``tanh``, ``abs``, ``min``, ``max``, ``sigmoid``, ``softplus``,
     ``elu``, ``relu`` and ``where_greater``. Each call makes a new class; earlier classes stay as
     they are, even if the header has changed.
@@ -107,11 +107,11 @@ def recurrent_cell(
     because its new states are linear in the old ones, a GPU runs it at the speed of its memory.
 
     A step must be a pure function of its arguments, because the backward pass computes it again:
-    dropout and zoneout take a mask as one more gate, through ``recurrent_sequence``. It sees
-    one hidden unit, so a cell with a sum over units cannot be written, nor one that changes ``h``
-    before it is multiplied. Layer norms are an exception: a cell has its gates, and one of its
-    states, normalised by ``kNormalisesGates`` and ``kNormalisedState``. The layer's ``check()``
-    finds steps that are not pure.
+    dropout and zoneout take a mask as one more gate, through ``recurrent_sequence``. A step sees
+    one hidden unit, so a cell with a sum over units cannot be written, nor a cell that changes
+    ``h`` before the recurrent product. Layer norms are an exception: ``kNormalisesGates`` and
+    ``kNormalisedState`` normalise the gates and one of the states. The layer's ``check()`` finds
+    steps that are not pure.
 
     Args:
         header: the file that defines the cell.
@@ -141,7 +141,7 @@ def recurrent_cell(
 def _made(
     identity: str, title: str, header: str, cell: str, include_paths: tuple[str, ...]
 ) -> type[OwnCell]:
-    """The class of this identity, which is made unless this process has it."""
+    """The class of this identity. It is made if this process does not have it."""
     made = _classes.get(identity)
     if made is None:
         source = _Source(identity, header, cell, include_paths)
@@ -172,7 +172,7 @@ copyreg.pickle(_Pickled, _reduced)  # type: ignore[arg-type]
 
 
 class _Source:
-    """The header of a cell, and the library that is made of it. Messages name it as `given`."""
+    """The header of a cell, and the library made from it. Messages name the header as `given`."""
 
     def __init__(
         self, identity: str, given: str, cell: str, include_paths: tuple[str, ...]
@@ -183,7 +183,7 @@ class _Source:
         self._text = CellText(self._header, given, cell)
         self._cell = cell
         self._include_paths = (_KERNELS, *(Path(path).absolute() for path in include_paths))
-        # The process may go elsewhere until these are read again, in this one or in another.
+        # Absolute paths, because they may be read again in another working directory or process.
         places = [str(self._header), *map(str, self._include_paths[1:])]
         self.asked = (places[0], cell, tuple(places[1:]))
         digest = hashlib.sha256("\n".join(places).encode()).hexdigest()[:8]
@@ -248,7 +248,7 @@ class _Source:
         """See :meth:`OwnCell.check`."""
         gates, states, parameters, adds_gates, product, *_ = self._sizes
         own_backward, linear, room = self._sizes[7:]
-        # Of the numbers that a step reads; C++ has one more in place of those that there are not.
+        # The numbers that a step reads; "" stands for one that C++ adds where there are none.
         names = [f"x[{i}]" for i in range(gates)]
         names += [""] if adds_gates else [f"h[{i}]" for i in range(gates)]
         names += [f"p[{i}]" for i in range(parameters)] or [""]

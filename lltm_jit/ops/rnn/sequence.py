@@ -30,11 +30,11 @@ define(
     "rnn",
     f"recurrent_sequence({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n)",
-    # And the cell states before each step, (L, S-1, B, H), after a reset; anything where steps are
-    # skipped.
+    # Also the cell states before each step, (L, S-1, B, H), after a reset; undefined for steps that
+    # are skipped.
     f"recurrent_sequence_states({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n, Tensor saved_cells)",
-    # The states after each step, (L, S, B, H), from these; of no reversed sequence.
+    # The states after each step, (L, S, B, H), from these; not for a reversed sequence.
     "stack_states(Tensor output, Tensor c_n, Tensor saved_cells) -> Tensor",
     # What autograd needs, too: the gates' sums, or their hidden part alone if the cell does not add
     # them, (L, B, GH), and these cell states.
@@ -69,14 +69,14 @@ own_cells: dict[str, str] = {}  # the cells of recurrent_cell(), by the names of
 RESETS, HOLDS = 1, 2
 
 _KERNELS = native.kernels_directory()
-_OURS = "rnn.sequence"  # what the kernels of this package's cells are declared as
+_OURS = "rnn.sequence"  # the declared name of the kernels of this package's cells
 
 
 def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
-    """Let C++ ask for the CUDA kernels of a cell, whose header lies on the include paths.
+    """Let C++ ask for the CUDA kernels of a cell. Its header lies on the include paths.
 
-    Variants of all cells share a name, and with it a build file: all but the first compile without
-    the second that torch needs to write one.
+    Variants of all cells share a name, and with it a build file. So only the first variant waits
+    the second that torch takes to write that file.
     """
     whole = ("walk", "forward", "backward", "many_rows_forward", "many_rows_backward")
     for kind in ("steps", "normalised_steps", *whole):
@@ -94,7 +94,7 @@ def _variant(kind: str, include_paths: tuple[Path, ...], ours: bool) -> Variant:
         # Steps run in place of the others.
         optional=kind not in ("steps", "normalised_steps", "walk"),
         device_code=True,
-        nvrtc=ours,  # a header of the user's may include what NVRTC does not have
+        nvrtc=ours,  # a user's header may include headers that NVRTC lacks
     )
 
 
@@ -116,8 +116,8 @@ def input_gates(
 ) -> Tensor:
     """The input's part of the gates, (L, B, GH): ``F.linear`` of an input (L, B, I).
 
-    The product and those of its backward pass are our own or the library's, as
-    ``kernels/rnn/sequence/all_steps/products.cpp`` decides; F.linear would take the host longer.
+    ``kernels/rnn/sequence/all_steps/products.cpp`` chooses our GEMM or the library's (cuBLAS) for
+    this product and those of its backward pass. F.linear would take the host longer.
     """
     args = (input, weight_ih, bias)
     device = input.device.type
@@ -134,7 +134,7 @@ Operands: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | Non
 Args: TypeAlias = "tuple[Tensor | None, ...]"  # the operator's tensors, or the last of them
 
 ALIGNED = 4  # rows of a multiple of so many elements are aligned for the kernels
-_LINE = 8  # rows are padded to multiples; the library's 16-bit products are slow for others
+_LINE = 8  # rows are padded to multiples of this: 16-bit GEMMs of cuBLAS are slow for others
 _FEWEST_UNITS = 96  # with fewer, padding takes longer than it saves
 
 
@@ -160,7 +160,7 @@ def pads_gates(operands: Operands) -> bool:
 def pad_gates(operands: Operands, gates: int, adds_gates: bool) -> Operands:
     """Copies with aligned rows, which :func:`input_gates` and :func:`recurrent_sequence` take.
 
-    If the cell adds its gates, so are their biases, in place of ``bias_hh``.
+    If the cell adds its gates, the biases are added, too, and replace ``bias_hh``.
     """
     input, *others, bias_hh = operands
     features, columns = input.size(2), others[0].size(1)
@@ -211,8 +211,8 @@ def recurrent_sequence(
     heads, as in :class:`torch.nn.LSTM`.
 
     Args:
-        cell: a layer's name in lower case, such as ``"lstm"``; or, of a cell of your own, the name
-            of its C++ type or of its class. Of several with that name, the last one is meant.
+        cell: a layer's name in lower case, such as ``"lstm"``; or, for a cell of your own, the name
+            of its C++ type or of its class. The last cell made with that name counts.
         gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
             steps, including its bias. All tensors have its device, and its dtype unless noted.
         weight_hh: (GH, H), or (R, Gd, d) for R recurrences. Of a cell of your own without a product
@@ -220,7 +220,7 @@ def recurrent_sequence(
         bias_hh: (GH,) or ``None``; ``None`` without a product.
         parameters: (P, H), if the cell has any.
         h_0: (B, H), the output before the first step; zeros by default. Or (1 + K, B, H), followed
-            by what a reset sets it to, in place of zeros: K = 1 for all steps, or L for each step.
+            by the values that a reset sets, in place of zeros: K = 1 for all steps, or K = L.
         c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates. Or
             (1 + K, S-1, B, H), likewise.
         control: (L, B) in uint8, or (2, L, B) if ``bidirectional``; or ``None``. A 1 resets the
@@ -261,14 +261,14 @@ def recurrent_sequence(
 def run_sequence(
     cell: str, args: Args, reverse: bool, tf32: bool, bidirectional: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """:func:`recurrent_sequence`, with products of floats as the caller says."""
+    """:func:`recurrent_sequence`; ``tf32`` decides the precision of float products."""
     if torch.compiler.is_compiling() or has_torch_function(args):
         return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
     return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
 
 
 def with_resets(first: Tensor | None, resets: Tensor | None) -> Tensor | None:
-    """A state before the first step, and what rows are reset to, (K, ...), as one argument."""
+    """A state before the first step, and the states of resets, (K, ...), as one argument."""
     if resets is None:
         return first
     first = torch.zeros_like(resets[0]) if first is None else first
@@ -291,7 +291,7 @@ def run_states(cell: str, args: Args, tf32: bool) -> Tensor:
 
 
 def runs_as_called(x: Tensor) -> bool:
-    """Whether this is on a CPU or GPU, and neither compiled, recorded nor cast."""
+    """Whether a call on ``x`` runs on a CPU or GPU, and is neither compiled, recorded nor cast."""
     # torch.jit.trace compares its graph with one that it traces without gradients.
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
@@ -308,7 +308,7 @@ def run_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`input_gates`, then :func:`run_sequence` with the other arguments.
 
-    In one call if possible, which without gradients on a CPU keeps only a few steps' gates.
+    This is one call if possible. Without gradients on a CPU, it keeps only a few steps' gates.
     """
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
     others = (weight_hh, bias_hh, *args)

@@ -1,4 +1,4 @@
-"""Single steps of the cells that torch has modules for, called as those are."""
+"""Single steps of the cells for which torch has modules, called like these modules."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lltm_jit.ops.rnn.sequence import run_layer
 class _SingleCell(nn.RNNCellBase):
     """One step of a cell; each class below has it before torch's class among its bases.
 
-    On a CPU it is a sequence of one step. Elsewhere torch's runs, whose kernels need no compilation
-    for each batch size. torch's also takes what ours does not, such as sparse tensors, and says
-    what is wrong with a call.
+    On a CPU it is a sequence of one step. Elsewhere torch's step runs, which needs no compilation
+    for each batch size. torch's step also takes arguments that ours does not, such as sparse
+    tensors, and reports what is wrong with a call.
     """
 
     bias_ih: nn.Parameter | None
     bias_hh: nn.Parameter | None
 
     _cell: str  # as recurrent_sequence() takes it
-    _least_size = 0  # of the state; below, torch's step is no slower
+    _least_size = 0  # of the state; torch's step is as fast for smaller ones
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """Run one step; see the class of torch."""
@@ -37,7 +37,7 @@ class _SingleCell(nn.RNNCellBase):
             return super().forward(input, hx)
         try:
             return self._step(input, hx)
-        except LltmJitError:  # of a build
+        except LltmJitError:  # a build failed
             raise
         except (RuntimeError, TypeError, ValueError, AttributeError):
             return super().forward(input, hx)

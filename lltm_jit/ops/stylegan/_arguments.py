@@ -1,7 +1,7 @@
 """Arguments that the StyleGAN operators share: the forms they have, and what is refused.
 
-Kernels check theirs in C++. These are the counterparts for references, and for functions that are
-composed in Python: one rule, whatever runs.
+Kernels check their arguments in C++. These checks have the same rules, for references and for
+functions that are composed in Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SEQUENCES = (list, tuple, Sequence)  # the last alone finds lists and tuples mo
 
 
 def pair(function: str, name: str, factor: Factor) -> tuple[int, int]:
-    """A factor of both axes as [x, y]; a list of one is its number, as in torch."""
+    """A factor of both axes as [x, y]; a list of one number stands for it, as in torch."""
     numbers = factor if isinstance(factor, _SEQUENCES) else (factor,)
     if len(numbers) not in (1, 2) or not all(map(is_index, numbers)):
         refuse(function, f"{name} to be an int or [x, y]", repr(factor), ValueError)
@@ -39,7 +39,7 @@ def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
             return (padding[0], padding[0], padding[-1], padding[-1])
         if len(padding) == 4:
             return (padding[0], padding[1], padding[2], padding[3])
-    elif is_index(padding):  # of numpy
+    elif is_index(padding):  # an integer of numpy
         return (index(padding),) * 4
     _refuse_padding(function, padding)
 
@@ -47,15 +47,15 @@ def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
 def refuse_wrong_sides(function: str, padding: Padding) -> None:
     """Refuse a padding that :func:`sides_of` takes, but that holds something else than ints.
 
-    For calls that have failed: a look before each would cost time.
+    This is for calls that have failed: a check before each call would cost time.
     """
     if not all(map(is_index, sides_of(function, padding))):
         _refuse_padding(function, padding)
 
 
 def is_index(value: object) -> TypeGuard[SupportsIndex]:
-    """Whether it is a whole number; an array of numpy has an ``__index__`` of whatever shape."""
-    if isinstance(value, int):  # torch.compile looks no further into those that vary
+    """Whether a value is a whole number; arrays of numpy have ``__index__`` in any shape."""
+    if isinstance(value, int):  # torch.compile cannot inspect varying ints further
         return True
     return isinstance(value, SupportsIndex) and not getattr(value, "ndim", 0)
 
@@ -112,7 +112,7 @@ def check_bias(
 
 
 def check_image(function: str, x: Tensor) -> None:
-    """Refuse what is no batch of images."""
+    """Refuse a tensor that is no batch of images."""
     refuse_non_tensor(function, "x", x)
     check_floats(function, "x", x)
     if x.ndim != 4:
@@ -121,7 +121,7 @@ def check_image(function: str, x: Tensor) -> None:
 
 
 def check_filter(function: str, name: str, f: Tensor | None, x: Tensor) -> None:
-    """Refuse what is no filter for `x`, and one that waits for a gradient."""
+    """Refuse a tensor that is no filter for `x`, or that requires a gradient."""
     refuse_non_tensor(function, name, f, optional=True)
     if f is None:
         return
@@ -148,7 +148,7 @@ def check_upfirdn2d(
     sides: tuple[int, int, int, int],
     gain: float,
 ) -> None:
-    """Refuse what the kernel of upfirdn2d refuses, too."""
+    """Refuse the same arguments as the kernel of upfirdn2d."""
     check_image(function, x)
     check_filter(function, "f", f, x)
     for name, factors in (("up", up), ("down", down)):

@@ -38,15 +38,15 @@ def implementation(impl: str) -> Iterator[None]:
     _chosen.append(choice)
     try:
         yield
-    finally:  # those of other threads may have come after it
+    finally:  # other threads may have chosen since
         del _chosen[next(i for i, other in enumerate(_chosen) if other is choice)]
 
 
 def calls_kernels(impl: str) -> bool:
     """Whether a call goes to the kernels' module at once, as nearly all do.
 
-    A function of the module gives ``NotImplemented`` for all but plain tensors on a CPU or GPU:
-    only then does the call look at what it was given. Small tensors would wait for that.
+    A function of the module returns ``NotImplemented`` for all but plain tensors on a CPU or GPU.
+    Only then are the arguments inspected, because that takes longer than work on small tensors.
     """
     chosen = _chosen[-1][0] if _chosen else impl
     return chosen == "cuda" and impl in _NAMES and not is_dynamo_compiling()
@@ -64,18 +64,18 @@ def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager:
-    """For references, which compute in the dtypes that they choose."""
+    """Switch autocast off for references, which choose their own dtypes."""
     return torch.autocast(tensor.device.type, enabled=False) if autocasts(tensor) else nullcontext()
 
 
 def result_like(input: Tensor, result: Tensor) -> Tensor:
     """A result as the kernel makes it: dense in the memory format of the input, and no view of it.
 
-    By permutations, for vmap refuses other formats.
+    The copy permutes dimensions, because vmap refuses memory formats.
     """
     if result is input:
         result = result.clone()
-    if torch.jit.is_tracing():  # which gives tensors for sizes
+    if torch.jit.is_tracing():  # sizes are tensors then
         last = input.ndim == 4 and input.is_contiguous(memory_format=torch.channels_last)
         strided = last and not input.is_contiguous()
     else:

@@ -23,9 +23,9 @@ def upfirdn2d_reference(
     flip_filter: bool = False,
     gain: float = 1,
 ) -> Tensor:
-    """``upfirdn2d`` in plain PyTorch: the definition, step by step. Float computes 16-bit types.
+    """``upfirdn2d`` in plain PyTorch: the definition, step by step; 16-bit types in float.
 
-    Not as a convolution, which torch may compute with fewer bits (TF32, bfloat16), as settings say.
+    It calls no convolution of torch, because settings may round that to TF32 or bfloat16.
     """
     up_x, up_y = pair("upfirdn2d", "up", up)
     down_x, down_y = pair("upfirdn2d", "down", down)
@@ -52,12 +52,12 @@ def upfirdn2d_reference(
 
 
 def _correlate(x: Tensor, taps: Tensor, dim: int, step: int) -> Tensor:
-    """Along a dimension, every `step`-th result: the sum of what each tap meets, times the tap."""
+    """Correlate along a dimension, and keep every `step`-th result."""
     return _sum(part * taps[t] for t, part in enumerate(_met(x, taps.shape[0], dim, step)))
 
 
 def _met(x: Tensor, taps: int, dim: int, step: int) -> Iterator[Tensor]:
-    """What each tap meets: parts of x, whose gradients are no larger than that of x."""
+    """The part of x that each tap multiplies; its gradient is no larger than that of x."""
     for t in range(taps):
         part = slice(t, x.shape[dim] - taps + 1 + t, step)
         yield x[:, :, part] if dim == 2 else x[:, :, :, part]

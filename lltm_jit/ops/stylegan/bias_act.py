@@ -21,8 +21,8 @@ _KIND = "int dim, int act, float alpha, float gain, float? clamp"
 define(
     "stylegan",
     f"bias_act(Tensor x, Tensor? b, {_KIND}) -> Tensor",
-    # Gradients of x and b, where output_mask asks for them. saved: y of linear, relu and lrelu, but
-    # None for linear without a clamp; of all others x, and b is given for them alone.
+    # Gradients of x and b, where output_mask asks for them. saved: y for linear, relu, lrelu, but
+    # None for linear without a clamp; x for all others, and only these get b.
     f"bias_act_backward(Tensor grad, Tensor? saved, Tensor? b, {_KIND}, bool[2] output_mask)"
     " -> (Tensor grad_x, Tensor grad_b)",
     # Derivatives of grad_x, with the gradient grad_grad: those of grad, x and b.
@@ -37,7 +37,7 @@ class Activation:
 
     func: Callable[..., Tensor]  # func(t, alpha=...), in plain PyTorch
     number: int  # in the operators' schemas
-    def_alpha: float = 0.0  # its alpha and gain where a call gives none
+    def_alpha: float = 0.0  # the defaults of alpha and gain in a call
     def_gain: float = 1.0
 
 
@@ -90,7 +90,7 @@ def bias_act_reference(
     if gain != 1:
         y = y * gain
     if clamp is not None:
-        # The derivative is 0 at the clamp itself, too, as of numbers of the result's dtype.
+        # The derivative is 0 at the clamp, too. Values are compared in the result's dtype.
         y = torch.where(y.to(x.dtype).abs() >= clamp, y.sign() * clamp, y)
     return result_like(x, y.to(x.dtype))
 
@@ -141,7 +141,7 @@ def bias_act(
     """
     try:
         activation = activation_funcs[act]
-    except (KeyError, TypeError):  # or one that no table can have as a key
+    except (KeyError, TypeError):  # act may be unhashable
         names = ", ".join(map(repr, activation_funcs))
         refuse("bias_act", f"act to be one of {names}", repr(act), ValueError)
     alpha = activation.def_alpha if alpha is None else alpha

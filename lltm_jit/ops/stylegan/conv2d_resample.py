@@ -103,7 +103,7 @@ def _check(
     padding: Padding,
     groups: int,
 ) -> list[int]:
-    """Refuse what fits none of the ways; also where the one that is taken would not look at it."""
+    """Refuse arguments that fit none of the ways, even if the chosen way would ignore them."""
     refuse_non_tensor("conv2d_resample", "x", x)
     refuse_non_tensor("conv2d_resample", "w", w)
     numbers = []
@@ -118,13 +118,13 @@ def _check(
         if tensor.ndim != 4:
             wanted = f"{name} to have 4 dimensions {shape}"
             refuse("conv2d_resample", wanted, f"shape {list(tensor.shape)}")
-    if w.dtype != x.dtype and not autocasts(x):  # which casts both
+    if w.dtype != x.dtype and not autocasts(x):  # autocast casts both
         refuse("conv2d_resample", f"w to have the dtype of x ({x.dtype})", w.dtype)
     return numbers
 
 
 def _all_sides(f: Tensor | None, up: int, down: int, padding: Padding) -> tuple[int, ...]:
-    """What is padded at the beginning: by the caller, and for the filters."""
+    """The padding at the beginning: the caller's, and that for the filters."""
     sides = [+side for side in sides_of("conv2d_resample", padding)]  # torch refuses a bool
     for axis, taps in enumerate(filter_size("conv2d_resample", f)):
         if up > 1:
@@ -145,7 +145,7 @@ def _convolve(
 def _unresampled(
     x: Tensor, w: Tensor, sides: tuple[int, ...], groups: int, flip_weight: bool
 ) -> Tensor:
-    """The convolution alone, which pads by itself where it can."""
+    """The convolution alone. It pads the image itself if both sides have equal padding."""
     x0, x1, y0, y1 = sides
     if x0 == x1 >= 0 and y0 == y1 >= 0:
         return _convolve(x, w, groups, flip_weight, padding=[y0, x0])
@@ -157,9 +157,9 @@ def _convolve_upsampled(
 ) -> tuple[Tensor, list[int]]:
     """The convolution of the image with zeros between its samples, and what is left to pad.
 
-    A transposed convolution gives each result that a sample adds to. Those of the definition begin
-    after the padding, less the extent of the weight, and go on for the zeros after the last sample.
-    What is to be cropped on both ends it leaves out itself.
+    A transposed convolution computes every result to which a sample adds. The definition's results
+    begin after the padding, less the extent of the weight, and go on for the zeros after the last
+    sample. The convolution itself leaves out results that are cropped on both ends.
     """
     out_channels, in_channels, height, width = w.shape
     left = []

@@ -53,7 +53,7 @@ define(
 
 _KERNELS = native.kernels_directory()
 
-# The kernels on tensor cores, for those numbers that each is called with.
+# The kernels on tensor cores. Each is compiled for the numbers of its calls.
 variants.declare(
     variants.Variant(
         "stylegan.filtered_lrelu",
@@ -80,7 +80,7 @@ def filtered_lrelu_reference(
     clamp: float | None,
     flip_filter: bool,
 ) -> Tensor:
-    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float; it refuses what kernels do."""
+    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float. It has the kernels' checks."""
     name = "filtered_lrelu"
     check_image(name, x)
     check_filter(name, "fu", fu, x)
@@ -113,7 +113,7 @@ def filtered_lrelu_reference(
 def _refuse_non_numbers(
     up: object, down: object, padding: Padding, gain: object, slope: object, clamp: object
 ) -> None:
-    """Name the first argument that is no number, but should be."""
+    """Raise for the first argument that is no number, but should be."""
     refuse_wrong_sides("filtered_lrelu", padding)
     numbers = {"up": up, "down": down, "gain": gain, "slope": slope, "clamp": clamp}
     refuse_non_numbers("filtered_lrelu", ("up", "down"), ("clamp",), **numbers)
@@ -184,7 +184,7 @@ def filtered_lrelu(
     """
     sides = sides_of("filtered_lrelu", padding)
     try:
-        if autocasts(x):  # which would cast what is multiplied under vmap, and leaves b as it is
+        if autocasts(x):  # it would cast products under vmap, but not b
             with torch.autocast(x.device.type, enabled=False):
                 b = None if b is None else b.to(x.dtype)
                 return filtered_lrelu(

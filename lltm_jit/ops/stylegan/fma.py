@@ -31,7 +31,7 @@ def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         tensor([3.5000, 6.5000])
     """
     try:
-        if torch.is_autocast_enabled("cuda"):  # whose rule for addcmul refuses half or bfloat16
+        if torch.is_autocast_enabled("cuda"):  # its rule for addcmul refuses half or bfloat16
             with torch.autocast("cuda", enabled=False):
                 return torch.addcmul(c, a, b)
         return torch.addcmul(c, a, b)

@@ -53,7 +53,7 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
     refuse_non_tensors(grid_sample, (input, grid))
     _check(input, grid)
     dtype = torch.promote_types(torch.promote_types(input.dtype, grid.dtype), torch.float)
-    # In forward mode, which torch's operator does not have, all is composed.
+    # torch's operator has no forward mode, so torch operations replace it there.
     sample = _composed if forward_ad._current_level >= 0 else _GridSample.apply
     return sample(input.to(dtype), grid.to(dtype)).to(input.dtype)
 
@@ -90,7 +90,7 @@ class _GridSample(torch.autograd.Function):
 
 
 class _GridSampleBackward(torch.autograd.Function):
-    """The gradients to the images and to the points; None for one that nobody needs."""
+    """The gradients to the images and to the points; None for a gradient that nobody needs."""
 
     generate_vmap_rule = True
 
@@ -141,7 +141,7 @@ def _sum(one: Tensor | None, other: Tensor) -> Tensor:
 class _Points(NamedTuple):
     """The four pixels around each point, and a direction to move the points in, in pixels.
 
-    All are (N, H_out, W_out), a list in the order top left, top right, bottom left, bottom right.
+    All are (N, H_out, W_out); a list has the top left, top right, bottom left and bottom right one.
     """
 
     indices: list[Tensor]  # row * W + column; 0 outside the image
@@ -162,7 +162,7 @@ class _Points(NamedTuple):
         for row in (top, top + 1):
             for column in (left, left + 1):
                 is_inside = (row >= 0) & (row < H) & (column >= 0) & (column < W)
-                # Whole numbers before they are multiplied: a float has no place beyond 2^24.
+                # Convert before multiplying: a float cannot hold every place beyond 2^24.
                 inner_row, inner_column = (
                     torch.where(is_inside, place, 0).long() for place in (row, column)
                 )
@@ -183,12 +183,12 @@ class _Points(NamedTuple):
         return found
 
     def weights(self) -> list[Tensor]:
-        """What the pixels are multiplied by."""
+        """The factors of the pixels."""
         x, y = self.x, self.y
         return [(1 - x) * (1 - y), x * (1 - y), (1 - x) * y, x * y]
 
     def weights_along(self) -> list[Tensor]:
-        """What the pixels' weights change by in the direction."""
+        """The derivatives of the pixels' weights in the direction."""
         x, y, dx, dy = self.x, self.y, self.dx, self.dy
         return [
             -dx * (1 - y) - dy * (1 - x),

@@ -160,7 +160,7 @@ class FusedLeakyReLU(torch.nn.Module):
         [[0.0, 0.0]]
     """
 
-    channel: int | None = None  # of what a script has pickled, with its own class of this name
+    channel: int | None = None  # missing in modules that a script pickled with a class of its own
 
     def __init__(
         self,

@@ -124,12 +124,12 @@ def _resample(
         if takes_reference("upfirdn2d", impl, x):
             check_upfirdn2d("upfirdn2d", x, f, *pairs, sides, gain)
             return upfirdn2d_reference(x, f, *pairs, sides, flip_filter, gain)
-        # Autocast would cast what is convolved under vmap.
+        # Autocast would cast the operands of the convolution under vmap.
         with without_autocast(x):
             return torch.ops.lltm_jit.upfirdn2d(x, f, *pairs, sides, flip_filter, gain)
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensors(upfirdn2d, (x, f), optional=("f",))
-        pair(function, "up", up)  # which a call of the kernels has not looked at
+        pair(function, "up", up)  # a call of the kernels has not checked it
         pair(function, "down", down)
         refuse_wrong_sides(function, padding)
         refuse_non_bool(function, "flip_filter", flip_filter)

@@ -1,7 +1,6 @@
-// What a library's TORCH_LIBRARY blocks register, in a form that can be released, and registered
-// again: a newer build of the same sources takes the place of an older one in the same process. An
-// error is kept for a process that says it will ask; it ends any other that loads the library, as
-// torch has it.
+// Lets a library release what its TORCH_LIBRARY blocks register, and register it again, so that a
+// newer build of the same sources replaces an older one in the same process. A process that announces
+// that it will ask for the error of a registration gets it; any other process ends, as with torch.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +14,7 @@
 
 namespace lltm_jit __attribute__((visibility("hidden"))) {  // each library has its own
 
-  // One block.
+  // One TORCH_LIBRARY block.
   class Registration {
    public:
     explicit Registration(const char* name_space) : name_space(name_space) {}
@@ -37,7 +36,7 @@ namespace lltm_jit __attribute__((visibility("hidden"))) {  // each library has 
 
     // Whether the process says that it will ask for an error.
     static bool will_ask() {
-      const char* process = std::getenv("_LLTM_JIT_LOADS_IN");  // as in loading/importing.py
+      const char* process = std::getenv("_LLTM_JIT_LOADS_IN");  // as in loading/build.py
       return process && std::atol(process) == getpid();
     }
 
@@ -68,11 +67,11 @@ namespace lltm_jit __attribute__((visibility("hidden"))) {  // each library has 
   };
 
   inline Registrations& registrations() {
-    static auto* all = new Registrations;  // blocks outlive it otherwise
+    static auto* all = new Registrations;  // never destroyed: blocks may outlive a static object
     return *all;
   }
 
-  // In place of torch's object for a block, with the same arguments.
+  // Replaces torch's object for a block, and takes the same arguments.
   template <typename Library, typename Kind, typename Key>
   class Block final : public Registration {
    public:
@@ -89,7 +88,7 @@ namespace lltm_jit __attribute__((visibility("hidden"))) {  // each library has 
     void release() const override { library_.reset(); }
 
    private:
-    void check() const {}  // throws what the library would not tell
+    void check() const {}  // throws an error that the library would not report
 
     Kind kind_;
     void (*init_)(Library&);
@@ -112,7 +111,7 @@ extern "C" inline __attribute__((used, visibility("default"))) void lltm_jit_reg
   wanted ? all.put_all() : all.release_all();
 }
 
-// The namespaces of the blocks, with a blank behind each.
+// The namespaces of the blocks, each followed by a blank.
 extern "C" inline __attribute__((used, visibility("default"))) const char* lltm_jit_namespaces() {
   auto& all = lltm_jit::registrations();
   all.namespaces.clear();

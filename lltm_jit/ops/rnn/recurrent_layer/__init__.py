@@ -104,8 +104,8 @@ class RecurrentLayer(Warmed):
         gradients differ a little from those with gradients, because the backward pass keeps the
         gates of all steps, rounded to 16 bits, and the forward pass then uses these.
 
-        **Floats on a GPU.** Products have the precision of those in torch's recurrent layers, which
-        is set by ``torch.backends.cudnn.rnn.fp32_precision``. With ``"tf32"``, the default, the
+        **Floats on a GPU.** Products (GEMMs) have the precision of torch's recurrent layers, which
+        ``torch.backends.cudnn.rnn.fp32_precision`` sets. With ``"tf32"``, the default, the
         factors of large products are rounded to the 11 bits of TF32. With ``"ieee"``, or
         ``torch.backends.cudnn.allow_tf32 = False``, they keep 22 bits, which is nearly all of a
         float. Either way a factor may also have an error of 2^-39 of the largest weight of the
@@ -151,7 +151,7 @@ class RecurrentLayer(Warmed):
                 the dimension of the steps in front of that, (L, num_layers * D, B, H) or
                 (L, num_layers * D, H), where a mark at step t takes the state at t. B may be 1, for
                 a state of all rows. Differentiable, as ``hx`` is.
-            return_states: whether to return the states of all steps, too. Not of packed sequences.
+            return_states: whether to return the states of all steps, too; not for packed sequences.
 
         Returns:
             ``(output, state)``: the hidden states of all steps, with the shape of ``input`` but DH
@@ -174,7 +174,7 @@ class RecurrentLayer(Warmed):
                 return plain
         name = name_of(self)
         if reset_to is not None and reset is None:
-            raise ValueError(f"{name}(): expected reset, where rows are to be reset to reset_to")
+            raise ValueError(f"{name}(): expected reset with reset_to, but got only reset_to")
         recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
         if isinstance(input, PackedSequence):
             if not ordinary:
@@ -276,7 +276,7 @@ class RecurrentLayer(Warmed):
         # Compiled or recorded calls are not for one GPU or size.
         if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) is not Tensor:
             return x.is_cuda and units % ALIGNED == 0
-        if x.is_cpu and self.proj_size:  # which may go by steps, and these have one direction
+        if x.is_cpu and self.proj_size:  # it may run by steps, which have one direction
             return False
         how = (self.cell.name, False, torch.is_grad_enabled(), uses_tf32(x))
         return bool(native.rnn.directions_together(x, units, self.num_heads, *how))
@@ -305,7 +305,7 @@ class RecurrentLayer(Warmed):
         sizes = (self._output_size, self.cell.states - 1, self.hidden_size)
         names = self._shapes(*suffixes)
         try:
-            # Read once, for what a backward pass computes again has the same weights and precision.
+            # Read once, because a recomputation needs the same weights and the same precision.
             weights = [getattr(self, name) for name in names]
             how = (reverse, uses_tf32(parts[0][0]), every and self.cell.states > 1, resets)
             run: Run = partial(self._run, [*names], *how)
@@ -313,14 +313,14 @@ class RecurrentLayer(Warmed):
                 run = checkpointed(run, self.checkpoint, sizes, reverse)
             outputs, h_n, c_n, cells = run_in_turn(run, parts, h_0, c_0, weights, sizes, reverse)
         except (RuntimeError, TypeError, AttributeError):
-            # Its message may be about tensors that a caller of the layer never sees.
+            # The message may name tensors that a caller of the layer never sees.
             given = {"input": parts[0][0], "h_0": h_0, "c_0": c_0}
             given |= zip(names_of_resets(self.cell.states), parts[0][2:], strict=False)
             refuse_misfits(self, given, suffixes)
             raise
         if c_n.dtype != h_n.dtype and autocasts(c_n):  # as in torch's layers; the operator keeps it
             c_n = c_n.to(h_n.dtype)
-        # Not by unbind(), which torch.export does not load where there is none.
+        # Not by unbind(), which torch.export does not load if there are no other states.
         others = range(self.cell.states - 1)
         last = [h_n, *(c_n[i] for i in others)]
         of_steps = []
@@ -353,8 +353,8 @@ class RecurrentLayer(Warmed):
     ) -> Results:
         """Run over a part with the weights of these names.
 
-        ``every``: whether the cell states of all steps are wanted; ``resets``: of rows, by
-        ``control``.
+        ``every``: whether the cell states of all steps are wanted; ``resets``: whether ``control``
+        may reset rows.
         """
         own: dict[str, list[Tensor]] = {}
         for name, weight in zip(names, weights, strict=True):
@@ -379,7 +379,7 @@ class RecurrentLayer(Warmed):
         bias = of("bias_ih") if self.bias else None
         bias_hh = of("bias_hh") if self.bias and cell.hidden_bias else None
         if bias_hh is not None and directions > 1 and cell.adds_gates:
-            # A gradient of its own, or those of both biases would be views of the same memory.
+            # A copy, because the gradients of both biases would be views of the same memory.
             bias_hh = bias_hh * 1
         parameters = of("parameters", 1) if cell.parameters else None
         operands = (x, weight_ih, weight_hh, bias, bias_hh)

@@ -15,8 +15,8 @@ from lltm_jit.ops.rnn.sequence import HOLDS, RESETS, Args, run_all_steps, run_se
 
 # Note [States after resets]
 # The operator returns the state that each step begins with. That is the one after the step before,
-# unless rows are reset between them. For those, every step is computed once more, as a row of a
-# batch of one step: one product of all steps.
+# unless rows are reset between them. For these rows, all steps are computed again as the rows of
+# one large batch, in a single step with one GEMM.
 
 
 def run_with_cells(
@@ -24,7 +24,7 @@ def run_with_cells(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """:func:`run_sequence`, and the cell states after each step, (L, S-1, B, H).
 
-    Those of skipped steps are zero. ``resets``: whether ``control`` may have resets.
+    The states of skipped steps are zero. ``resets``: whether ``control`` may have resets.
     """
     output, h_n, c_n, before = run_all_steps(cell, args, reverse, tf32, bidirectional)
     *_, h_0, _, control = args
@@ -65,7 +65,7 @@ def _one_step(
 
 
 def _next(steps: Tensor, last: Tensor, reverse: bool) -> Tensor:
-    """Of each step the one that is computed after it."""
+    """For each step, the step that is computed after it."""
     return torch.cat([last, steps[:-1]] if reverse else [steps[1:], last])
 
 
@@ -79,14 +79,14 @@ def _each(
     steps: Tensor,
     end: Tensor,
 ) -> Tensor:
-    """A function of the units of each direction."""
+    """Apply a function to the units of each direction."""
     count = len(backwards)
     pairs = zip(steps.chunk(count, -1), end.chunk(count, -1), backwards, strict=True)
     return torch.cat([function(*each) for each in pairs], -1)
 
 
 def _of_units(marks: Sequence[Tensor], like: Tensor, what: int) -> Tensor:
-    """Whether rows are so marked, with the dimensions of (L, ..., B, H)."""
+    """Whether rows have the mark ``what``, broadcast to the dimensions of (L, ..., B, H)."""
     units = like.size(-1) // len(marks)
     each = [
         (mark == RESETS if what == RESETS else mark & HOLDS != 0)

@@ -1,8 +1,8 @@
-"""Layers that are torch's, too, for torch.compile, which refuses torch's recurrent layers.
+"""Lets torch.compile trace our layers, although they derive from torch's recurrent layers.
 
-It would unroll their operators step by step. It may trace ours, which call operators of this
-package. ``torch._dynamo.config.allow_rnn`` is for both kinds, so it is set only while torch.compile
-looks at one of ours.
+torch.compile refuses torch's layers, because it would unroll them step by step. Ours call operators
+of this package. ``torch._dynamo.config.allow_rnn`` is for both kinds, so it is set only while
+torch.compile looks at one of ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What callers give a recurrent layer: checks, in its name, and the form in which it takes them.
+"""The arguments of a recurrent layer's call: checks that name the layer, and conversions.
 
 Sizes: L is the number of steps, B the batch size, I the input size, H the hidden size, D the number
 of directions.
@@ -27,7 +27,7 @@ from lltm_jit.ops.rnn.recurrent_layer.types import State
 
 
 def name_of(layer: nn.Module) -> str:
-    """A layer's class as its user knows it, and not what a parametrisation calls it."""
+    """The name of a layer's class before a parametrisation has changed it."""
     return parametrize.type_before_parametrizations(layer).__name__
 
 
@@ -40,7 +40,7 @@ def refuse_wrong_arguments(
     dropout: float,
     projects: bool,
 ) -> None:
-    """Refuse what a layer cannot be made with, and warn of a dropout that has no effect."""
+    """Refuse arguments that no layer can have, and warn of a dropout without effect."""
     hidden_size, proj_size = sizes["hidden_size"], sizes["proj_size"]
     for name, size in sizes.items():
         refuse_wrong_size(layer, name, size)
@@ -97,10 +97,10 @@ def check_packed(layer: str, packed: PackedSequence, input_size: int) -> None:
 def refuse_misfits(
     module: nn.Module, given: Mapping[str, Tensor | None], suffixes: Sequence[str]
 ) -> None:
-    """Refuse what has another device or dtype than a layer's first parameter, and other misfits.
+    """Refuse tensors of another device or dtype than a layer's first parameter, and wrong shapes.
 
-    For calls that have failed: what the caller gave, and the layer's parameters whose names end so.
-    Cell states may be float where the rest is of 16 bits, and autocast takes any dtype.
+    This is for calls that have failed. It checks what the caller gave, and the layer's parameters
+    with these suffixes. Cell states may be float among 16-bit types; autocast takes any dtype.
     """
     layer, shapes = name_of(module), module._shapes(*suffixes)
     own = {name: getattr(module, name, None) for name in shapes}
@@ -163,14 +163,14 @@ def _as_tuple(layer: str, name: str, state: State, count: int) -> Sequence[Tenso
 
 
 def names_of_resets(count: int) -> list[str]:
-    """What a layer's user calls the tensors of ``reset_to``."""
+    """The names of the tensors of ``reset_to`` in messages."""
     return ["reset_to"] if count == 1 else [f"reset_to[{i}]" for i in range(count)]
 
 
 def states_to_reset_to(
     layer: str, state: State, sizes: Sequence[tuple[int, int, int]], steps: int, batched: bool
 ) -> list[Tensor]:
-    """What rows are reset to, each (K, num_layers * D, B, ·) for K = 1 or the steps."""
+    """The states that rows are reset to, each (K, num_layers * D, B, ·) for K = 1 or the steps."""
     count = len(sizes)
     given = _as_tuple(layer, "reset_to", state, count)
     of_one = "[layers, batch, hidden]" if batched else "[layers, hidden]"

@@ -61,7 +61,7 @@ class Steps:
     def inside(self, x: Tensor) -> Tensor:
         """An input with zeros after the sequences' ends, where it may have any numbers.
 
-        No step reads them. But their products with gradients of zero are added to the weights'.
+        No step reads them, but their products with zero gradients enter the weights' gradients.
         """
         return x if self.behind is None else x.masked_fill(self.behind.unsqueeze(2), 0)
 
@@ -76,14 +76,14 @@ class Steps:
         return control if self.behind is None else control + self.behind.to(torch.uint8) * HOLDS
 
     def controls(self) -> Tensor | None:
-        """Those of both directions, (2, L, B)."""
+        """The ``control`` of both directions, (2, L, B)."""
         forward, backward = self.control(False), None if self.reset is None else self.control(True)
         if forward is None or backward is None:
             return None if forward is None else forward.expand(2, -1, -1)
         return torch.stack([forward, backward])
 
     def states(self, first: int, reverses: Sequence[bool]) -> tuple[Tensor | None, Tensor | None]:
-        """What directions from the first on, beside each other, are reset to.
+        """The states that directions from the first on are reset to, beside each other.
 
         Returns:
             h, (K, B, ·), and the other states, (K, S-1, B, ·).
@@ -101,7 +101,7 @@ class Steps:
 
 
 def _at_step_before(marks: Tensor) -> Tensor:
-    """What stands before a step, where the reverse direction finds it: before its next one."""
+    """Marks moved one step back: the reverse direction meets a mark between two steps there."""
     return torch.cat([marks[1:], torch.zeros_like(marks[:1])])
 
 
@@ -110,7 +110,7 @@ def steps_behind(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _numbers(lengths: Tensor | Sequence[int]) -> Sequence[int] | None:
-    """Lengths that can be looked into without waiting."""
+    """The lengths, if they can be read without waiting for a GPU; else None."""
     if torch.compiler.is_compiling():
         return None
     if not isinstance(lengths, Tensor):

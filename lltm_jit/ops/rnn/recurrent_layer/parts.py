@@ -1,4 +1,4 @@
-"""Sequences that run in parts: packed ones, and those with checkpoints."""
+"""Sequences that run in parts: packed sequences, and sequences with checkpoints."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LITTLE = 1 << 12  # elements
 
 # Note [Packed sequences]
 # The sequences of a PackedSequence are in the order of their lengths, the longest first. Its steps
-# are divided into parts, each with fewer rows than the one before. A part is padded, but to at most
-# half as many rows again as it has: so a few long sequences cost nothing in the rows of the others.
+# are divided into parts, each with fewer rows than the one before. Padding adds at most
+# half of a part's rows, so a few long sequences do not make the short ones run for as many steps.
 # The number of parts grows with the logarithm of the batch size; it is one if the lengths differ
 # little.
 
-# Each some steps (L, B, ·), their control, and the h and the other states that it resets rows to.
+# Each part has steps (L, B, ·), their control, and the h and the other states of resets.
 Parts: TypeAlias = "list[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]"
 
 # Output, h_n and c_n; and the other states after each step, (L, S-1, B, H), if they are wanted.
@@ -49,7 +49,7 @@ def run_in_turn(
 
     A part has the first rows of the batch; the first part has all of them. A row's last states are
     those of the last part that has it. ``h`` is h_0 (B, ·), and ``c`` is c_0 (S-1, B, H), or None
-    for zeros; ``sizes`` are those of h without rows, and of c: S-1 and H. Returns the outputs of
+    for zeros; ``sizes`` are the features of h, then S-1 and H of c. Returns the outputs of
     the parts, h_n, c_n, and the other states after each step.
     """
     if len(parts) == 1:
@@ -59,7 +59,7 @@ def run_in_turn(
     whole, dtype, (features, others, units) = parts[0][0], None if c is None else c.dtype, sizes
     if h is None:
         h = whole.new_zeros(whole.size(1), features)
-    # Between the parts, too, these states do not lose their bits. A wrong dtype is refused later.
+    # These states keep the bits of float between the parts. A wrong dtype is refused later.
     wide = torch.promote_types(whole.dtype if c is None else c.dtype, torch.float)
     if c is None:
         c = whole.new_zeros(others, whole.size(1), units, dtype=wide)
@@ -92,7 +92,7 @@ def recomputes() -> bool:
 
 
 def checkpointed(run: Run, most: int, sizes: tuple[int, int, int], reverse: bool) -> Run:
-    """As `run`, in pieces of at most so many steps, which the backward pass computes again."""
+    """Like `run`, in pieces of ``most`` steps, which the backward pass computes again."""
     again = partial(checkpoint, run, use_reentrant=False)
 
     def in_pieces(
@@ -108,7 +108,7 @@ def checkpointed(run: Run, most: int, sizes: tuple[int, int, int], reverse: bool
         return torch.cat(outputs), *last
 
     def split(tensor: Tensor | None, steps: int, pieces: int) -> Sequence[Tensor | None]:
-        if tensor is None or tensor.size(0) != steps:  # one for all steps
+        if tensor is None or tensor.size(0) != steps:  # the same for all steps
             return [tensor] * pieces
         return tensor.split(most)
 
@@ -120,7 +120,7 @@ def run_packed(
     packed: PackedSequence,
     states: list[Tensor] | None,
 ) -> tuple[PackedSequence, list[Tensor]]:
-    """Run layers over packed sequences, whose order is that of their lengths, and back."""
+    """Run layers over packed sequences. The states are sorted by length and sorted back."""
     if states is not None and packed.sorted_indices is not None:
         states = [tensor.index_select(1, packed.sorted_indices) for tensor in states]
     outputs, last, _ = layers(unpacked(packed), states)
@@ -130,7 +130,7 @@ def run_packed(
 
 
 def dropped(parts: list[Tensor], p: float, batch_sizes: Tensor | None) -> list[Tensor]:
-    """The parts (L, B, ·) after dropout. That of packed sequences has a mask as for their data."""
+    """The parts (L, B, ·) after dropout. Packed sequences get the mask that their data would."""
     if batch_sizes is None:
         return [F.dropout(x, p) for x in parts]
     mask = F.dropout(parts[0].new_ones(int(batch_sizes.sum()), parts[0].size(2)), p)
@@ -139,14 +139,14 @@ def dropped(parts: list[Tensor], p: float, batch_sizes: Tensor | None) -> list[T
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
+    """torch.stack() without copying a single tensor. The result is no view, so detach_() works."""
     one, *others = tensors
     if others or not one.size(1):
         return torch.stack(tensors)
     # Copying little is faster than calling that operator.
     if one.is_cpu and not torch.compiler.is_compiling() and one.numel() <= _LITTLE:
         return torch.stack(tensors)
-    # A traced layer takes other batch sizes.
+    # The -1 lets a traced layer take other batch sizes.
     return torch.ops.aten._unsafe_view.default(one, [1, -1, one.size(1)])
 
 
@@ -176,7 +176,7 @@ def unpacked(packed: PackedSequence) -> list[tuple[Tensor, Steps]]:
 
 
 def packed_again(outputs: list[Tensor], packed: PackedSequence) -> PackedSequence:
-    """The outputs of the parts, packed as the input was. They leave the list, and memory."""
+    """The outputs of the parts, packed as the input was. The list is emptied to free memory."""
     sizes = packed.batch_sizes.split([len(output) for output in outputs])
     data = [_packed_part(outputs.pop(0), own) for own in sizes]
     whole = torch.cat(data) if len(data) > 1 else data[0]

@@ -1,4 +1,4 @@
-"""Ordinary calls, with little Python, which takes longer than a small layer on a GPU."""
+"""A short path for ordinary calls, because Python takes longer than a small layer on a GPU."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
             x, weights, *counts, h_0, c_0, layer.cell.name, pads, uses_tf32(x)
         )
     except (RuntimeError, TypeError, AttributeError):
-        # Its message may be about tensors that a caller of the layer never sees.
+        # The message may name tensors that a caller of the layer never sees.
         suffixes = [suffix for k in range(layer.num_layers) for suffix in layer._suffixes(k)]
         refuse_misfits(layer, {"input": x, "h_0": h_0, "c_0": c_0}, suffixes)
         raise

@@ -1,4 +1,4 @@
-"""LSTMs whose output is a projection of their hidden units, W_hr u, as torch's with a proj_size.
+"""LSTMs with a proj_size: their output is W_hr u, a projection of their hidden units u.
 
 Sizes: L is the number of steps, B the batch size, H the hidden units, P their projections, D the
 directions that run in a call.
@@ -24,10 +24,10 @@ from lltm_jit.ops.rnn.sequence import (
 
 # Note [Projections]
 # A step multiplies twice: h = W_hr u of its hidden units u, then W_hh h. So u has the recurrence of
-# an LSTM without projection whose recurrent weights are W_hh W_hr. That runs in one call, and the
-# projections of all steps follow in one product. h_0 is the projection of no u: it gives its
-# product to the gates of each row's first step, before which u is zero; and so does an h that rows
-# are reset to, after each reset.
+# an LSTM without projection, with the recurrent weights W_hh W_hr. That runs in one call, and one
+# GEMM then projects all steps. h_0 is not the projection of any u, so u starts at zero, and the
+# product W_hh h_0 is added to the gates of each row's first step. In the same way, the product with
+# an h that rows are reset to is added after each reset.
 #
 # That takes P * 4HH multiplications per call and 4HH per row and step, instead of 5HP. On a GPU
 # this is little compared with the launches that it saves. On a CPU it is much if H is large or
@@ -97,7 +97,7 @@ def run_projected(
     outputs = [input_gates(u, w, None, tf32) for u, w in outputs_of]
     output = torch.cat(outputs, 2) if both else outputs[0]
     h_n = output.unflatten(2, (count, projections))[last, rows, sides]
-    if h_0 is not None and at_first is not None:  # of rows without a step
+    if h_0 is not None and at_first is not None:  # rows without a step keep h_0
         h_n = torch.where(at_first & HOLDS != 0, h_0.to(h_n.dtype), h_n)
     return output, h_n.transpose(0, 1).flatten(1), c_n, cells
 
@@ -114,7 +114,7 @@ def _ends(x: Tensor, control: Tensor | None, backwards: list[bool]) -> tuple[Ten
     begin = torch.zeros(x.size(1), dtype=torch.long, device=x.device)
     if control is None:
         end = begin + (x.size(0) - 1)
-    else:  # which skips the same steps in both directions
+    else:  # it skips the same steps in both directions
         skipped = control.view(-1, *x.shape[:2])[0] & HOLDS
         end = ((skipped == 0).sum(0) - 1).clamp(min=0)
     first = torch.stack([end if backward else begin for backward in backwards])
@@ -122,7 +122,7 @@ def _ends(x: Tensor, control: Tensor | None, backwards: list[bool]) -> tuple[Ten
 
 
 def _better_by_steps(operands: Operands, weight_hr: Tensor, *states: Tensor | None) -> bool:
-    """Whether that is faster on a CPU; the operators refuse wrong calls."""
+    """Whether :func:`_by_steps` is faster on a CPU. Wrong calls are left to the operators."""
     x, weight_ih, weight_hh, *_ = operands
     if not x.is_cpu or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
@@ -130,8 +130,8 @@ def _better_by_steps(operands: Operands, weight_hr: Tensor, *states: Tensor | No
     if any(t is not None and (not t.is_cpu or t.dtype != x.dtype) for t in others):
         return False
     (steps, batch_size), (projections, units) = x.shape[:2], weight_hr.shape
-    # Measured, in multiplications: the functions' calls and a unit's maths. Weights are read, too,
-    # which takes as long as to multiply a few rows.
+    # Measured, in multiplications: a step's function calls and a unit's maths. Reading the weights
+    # takes as long as multiplying 8 rows.
     calls, maths, rows = 4_000_000, 1500, max(batch_size, 8)
     by_steps = steps * (rows * 5 * units * projections + calls + batch_size * units * maths)
     at_once = 4 * units * units * (projections + steps * rows)
@@ -150,7 +150,7 @@ def _by_steps(
     every: bool,
     reverse: bool,
 ) -> Results:
-    """In operations of torch, which keep the state of 16-bit types in float."""
+    """Run step by step in torch's operations. The state of 16-bit types stays in float."""
     wide = torch.promote_types(gates.dtype, torch.float)
     weight_hh, weight_hr = weight_hh.to(wide), weight_hr.to(wide)
     zero = torch.zeros((), dtype=wide, device=gates.device)

@@ -1,4 +1,4 @@
-"""Stacks of small layers on a GPU: a layer is at a part of the steps while the one below is ahead.
+"""Stacks of small layers on a GPU in a wavefront: each layer runs a part behind the one below it.
 
 Note [Layers side by side] in ``kernels/rnn/sequence/side_by_side/layers.h``. L is the number of
 steps, B the batch size, N the number of layers, H the hidden size, G and S the gates and states of
@@ -42,14 +42,14 @@ def planned_part(
     training: bool,
     device: int,
 ) -> int:
-    """By a library's plan for a GPU; a reload of the package brings another library."""
+    """The steps of a part, by a library's plan for a GPU. A reload brings another library."""
     with torch.cuda.device(device):
         gpu = library.sequence_gpu()
     return library.layers_part(cell, dtype, *sizes, training, gpu)
 
 
 def _dtype_of(x: Tensor) -> str:
-    """As the plan has it."""
+    """The name of a dtype in the plan."""
     return "tf32" if uses_tf32(x) else str(x.dtype).removeprefix("torch.")
 
 
@@ -59,7 +59,7 @@ def side_by_side(
     """Run all layers over a sequence (L, B, ·), if that is quicker than one after the other.
 
     Returns:
-        The output, and the last states, each (N, B, H); or None: nothing has been computed.
+        The output, and the last states, each (N, B, H); or None if nothing was computed.
     """
     if layer.num_layers == 1 or torch.compiler.is_compiling() or not _is_plain(layer, x):
         return None
@@ -128,10 +128,10 @@ def _is_plain(layer: TorchLayer, x: Tensor) -> bool:
 
 
 class _Layers(torch.autograd.Function):
-    """Output (L, B, H), h_n (B, N, H) and c_n (S-1, B, N, H); None of each if the GPU refuses.
+    """Output (L, B, H), h_n (B, N, H) and c_n (S-1, B, N, H); each None if the GPU refuses.
 
-    ``weights`` and ``bias`` are those of all layers' hidden parts, then those of the input's parts
-    but the first layer's, (2N-1, GH, ·); bias is (N, GH) if the cell adds its gates.
+    ``weights`` and ``bias`` are the hidden parts of all layers, then the input's parts of all
+    layers but the first, (2N-1, GH, ·); bias is (N, GH) if the cell adds its gates.
     """
 
     @staticmethod
@@ -168,7 +168,7 @@ class _Layers(torch.autograd.Function):
 def _gradients_in_turn(
     how: How, args: Sequence[Tensor | None], wanted: Sequence[bool], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """By the operators of single layers, which are differentiable any number of times."""
+    """The gradients by the operators of single layers, differentiable any number of times."""
     with torch.enable_grad():
         results = _in_turn(how, *args)
     pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None]

@@ -27,11 +27,11 @@ class TorchLayer(nn.RNNBase):
     cell: ClassVar[Cell]
     projects: ClassVar[bool] = False  # whether it takes a proj_size
     output_may_change: ClassVar[bool] = False  # in place, as that of torch's layer on a CPU
-    # Here for layers that were torch's, whose objects have no such attributes.
+    # Defaults for converted layers: torch's objects do not have these attributes.
     checkpoint: int = 0
     num_heads: int = 1
 
-    # Not those of torch's layers, which keep their cache of weights.
+    # Not the methods of torch's layers, which maintain a cache of weights.
     __setattr__ = nn.Module.__setattr__
     _apply = nn.Module._apply
     _replicate_for_data_parallel = nn.Module._replicate_for_data_parallel
@@ -69,7 +69,7 @@ class TorchLayer(nn.RNNBase):
         self.proj_size = proj_size
         self.checkpoint = checkpoint
         self.num_heads = num_heads
-        self._all_weights: list[list[str]] = []  # whose names RNNBase.all_weights reads
+        self._all_weights: list[list[str]] = []  # RNNBase.all_weights reads these names
         for suffix in (s for k in range(num_layers) for s in self._suffixes(k)):
             shapes = self._shapes(suffix)
             self._all_weights.append([*shapes])
@@ -95,7 +95,7 @@ class TorchLayer(nn.RNNBase):
         return self.proj_size or self.hidden_size
 
     def _shapes(self, *suffixes: str) -> dict[str, tuple[int, ...]]:
-        """Those of the parameters whose names end so, in torch's order."""
+        """The shapes of the parameters with these suffixes, in torch's order."""
         units, gates = self.hidden_size // self.num_heads, self.cell.gates
         rows = (gates * self.hidden_size,)
         found: dict[str, tuple[int, ...]] = {}
@@ -123,7 +123,7 @@ class TorchLayer(nn.RNNBase):
         return [f"l{layer}", f"l{layer}_reverse"][: self._directions]
 
     def flatten_parameters(self) -> None:
-        """Do nothing. For code written for torch.nn.LSTM; no contiguous storage is needed here."""
+        """Do nothing: code for torch.nn.LSTM calls this, but no contiguous storage is needed."""
 
     _init_flat_weights = _update_flat_weights = flatten_parameters
 
@@ -133,7 +133,7 @@ class TorchLayer(nn.RNNBase):
 
     @property
     def _flat_weights(self) -> _FlatWeights:
-        """What torch's layers compute with; code that drops weights out puts others there."""
+        """The weights that torch's layers compute with; weight dropout puts others there."""
         return _FlatWeights(self, self._flat_weights_names)
 
     @_flat_weights.setter
@@ -153,7 +153,7 @@ class TorchLayer(nn.RNNBase):
         return super().extra_repr() + "".join(others)
 
     def __prepare_scriptable__(self) -> NoReturn:
-        """What torch.jit.script asks a module for.
+        """Refuse torch.jit.script, which calls this.
 
         Raises:
             NotImplementedError: always, with what to do instead.
@@ -165,7 +165,7 @@ dynamo.allow(TorchLayer)
 
 
 class _FlatWeights(list[Tensor]):
-    """The weights of a layer. What is put here is computed with in place of a parameter."""
+    """The weights of a layer. A tensor that is put here replaces a parameter in calls."""
 
     def __init__(self, layer: TorchLayer, names: list[str]) -> None:
         super().__init__(getattr(layer, name) for name in names)
@@ -180,7 +180,7 @@ class _FlatWeights(list[Tensor]):
 
 
 def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy of a function that has another name in the messages of Python."""
+    """A copy of a function with another name in Python's messages."""
     parts = (function.__code__, function.__globals__, function.__name__)
     copy = FunctionType(*parts, function.__defaults__, function.__closure__)
     for each in ("__kwdefaults__", "__doc__", "__module__", "__annotations__"):
@@ -190,7 +190,7 @@ def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def under_own_name(module: type[Module]) -> type[Module]:
-    """A class of modules, with its own name for what a caller of it calls."""
+    """Give the inherited ``__init__`` and ``forward`` of a class names of its own in messages."""
     for each in ("__init__", "forward"):
         if each not in vars(module):
             name = f"{module.__name__}.{each}"

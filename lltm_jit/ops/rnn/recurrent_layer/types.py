@@ -43,7 +43,7 @@ StateT = TypeVar("StateT")
 
 
 class Call(Protocol[StateT]):
-    """The call of a layer whose state is a ``StateT``: torch's modules do not pass on their own."""
+    """The typed call of a layer whose state is a ``StateT``; torch's modules do not type theirs."""
 
     @overload
     def __call__(

@@ -36,7 +36,7 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Calls:
-    """What decides which kernels the calls of a layer need."""
+    """The facts that decide which kernels the calls of a layer need."""
 
     cell: str
     hidden_size: int
@@ -50,11 +50,11 @@ class Calls:
 
 
 def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Build]:
-    """Compile what calls need, all at the same time, and load it.
+    """Compile the kernels that calls need, all at the same time, and load them.
 
     Args:
         name: the caller, in messages.
-        calls: what it is for.
+        calls: the calls to compile for.
         gpu: as in :data:`GPUS`; by default the current one.
 
     Returns:
@@ -65,7 +65,7 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
         ToolchainError: there is no GPU, or neither NVRTC nor nvcc for it.
         BuildError, CacheError: as :func:`lltm_jit.load`.
     """
-    from lltm_jit.jit import variants  # which an import does without
+    from lltm_jit.jit import variants  # an import does not need it
 
     refuse_wrong_size(name, "batch_size", calls.batch_size)
     refuse_wrong_size(name, "hidden_size", calls.hidden_size)
@@ -112,7 +112,7 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
 
 
 def refuse_no_cuda(name: str, gpu: tuple[int, ...] | None) -> None:
-    """Before anything is built.
+    """Refuse to compile without CUDA, before anything is built.
 
     Raises:
         ToolchainError: torch is built without CUDA; or it sees no GPU, and none is given.
@@ -139,7 +139,7 @@ class Warmed(TorchLayer):
         training: bool = True,
         lengths: bool = False,
     ) -> None:
-        """Compile what calls need on the GPU, so that none of them waits for a compiler.
+        """Compile the kernels that calls need on the GPU, so that no call waits for a compiler.
 
         On a GPU kernels are compiled for one batch size, hidden size and dtype, by the first call.
         Calls of few steps may need other kernels, which this compiles, too. All of them stay in the
@@ -148,7 +148,7 @@ class Warmed(TorchLayer):
 
         Args:
             batch_size: B. A batch of another size may need other kernels.
-            dtype: that of the calls, such as bfloat16 under autocast; by default the layer's.
+            dtype: the dtype of the calls, such as bfloat16 under autocast; by default the layer's.
             training: whether there are backward passes.
             lengths: whether calls are given ``lengths`` or ``reset``. (With ``reset_to``, or
                 ``return_states``, the first call compiles more.)

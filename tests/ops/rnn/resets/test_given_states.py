@@ -408,7 +408,7 @@ def test_a_replay_buffer():
 
 
 WRONG = {
-    "no reset": ({"reset_to": torch.zeros(2, 4, 8)}, ValueError, "expected reset, where rows"),
+    "no reset": ({"reset_to": torch.zeros(2, 4, 8)}, ValueError, "expected reset with reset_to"),
     "a count": ({"reset_to": (torch.zeros(2, 4, 8),) * 2}, TypeError, "reset_to to be a tensor"),
     "a rank": ({"reset_to": torch.zeros(8)}, RuntimeError, r"dimensions \[layers, batch, hidden\]"),
     "a size": (

@@ -1,4 +1,4 @@
-// torch's own, whose blocks can be released. See lltm_jit_registrations.h.
+// torch's header, with blocks that can be released. See lltm_jit_registrations.h.
 #pragma once
 
 #include <lltm_jit_registrations.h>

@@ -1,4 +1,4 @@
-// torch's own, whose blocks can be released. See lltm_jit_registrations.h.
+// torch's header, with blocks that can be released. See lltm_jit_registrations.h.
 #pragma once
 
 #include <lltm_jit_registrations.h>
@@ -10,7 +10,7 @@ namespace torch::stable::detail {
 using ReleasableInit = lltm_jit::Block<StableLibrary, StableLibrary::Kind, const char*>;
 }  // namespace torch::stable::detail
 
-// The library does not look at the error of a second definition.
+// StableLibrary ignores the error of a second definition, so a trial definition finds it.
 template <>
 inline void torch::stable::detail::ReleasableInit::check() const {
   TorchLibraryHandle trial;
