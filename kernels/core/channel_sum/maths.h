@@ -21,8 +21,8 @@ struct ChannelSumArgs {
   ElementType type;
 };
 
-// Gives every core of a large chip a part that is worth a block of threads. Where inner is 1, a
-// block sums many channels at once, so its parts are shorter.
+// The number of parts: enough for every core of a large chip, each worth a block of threads. Where
+// inner is 1, a block sums many channels at once, so its parts are shorter.
 inline int64_t channel_sum_parts(const ChannelSumArgs& args) {
   constexpr int64_t kMostParts = 256;
   const int64_t parts = args.outer * args.inner / (args.inner == 1 ? 128 : 4096);

@@ -209,7 +209,7 @@ PyObject* object_of(const std::tuple<Results...>& results) {
 enum class Tensors {
   Any,  // also subclasses: the caller has asked whether they override torch's functions
   Plain,  // torch.Tensor and Parameter on a CPU or GPU, with no mode that overrides torch's functions.
-          // At anything else it gives NotImplemented, and its caller looks closer.
+          // For anything else the function returns NotImplemented, and its caller looks closer.
 };
 
 template <typename T>

@@ -1,6 +1,6 @@
 // A unit of its own, because pybind11's headers take as long to compile as a family's bindings.
 #if defined(__OPTIMIZE__) && !defined(__clang__)
-#pragma GCC optimize("O1")  // its code runs beside builds of seconds
+#pragma GCC optimize("O1")  // this code only starts builds, which take seconds
 #endif
 
 #include "core/launch/api.h"

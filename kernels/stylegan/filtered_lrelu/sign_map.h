@@ -5,8 +5,9 @@
 // (|act| > clamp). Each plane has its own map of tiles, 16 rows by 64 columns of bits. A word has
 // the bits that one lane of a warp holds when the samples come out of tensor cores, so that a warp
 // reads or writes a tile as 32 neighbouring words. A plane is three arrays, one after another:
-//   clamped   [tile rows][tile columns][32]  of a tile without flag they are neither written nor read
+//   negative  [tile rows][tile columns][32]
 //   clamped   [tile rows][tile columns][32]  neither written nor read for a tile without a flag
+//   flags     [tile rows][tile columns]      not 0: the tile may have clamped samples
 // The sample at (row, column) of v lies at (row + phase_y, column + phase_x) of the map. The phases, 0 to
 // 15, align the map with the tiles that the filters' bands need in the forward and the backward pass.
 // The word of a sample is row_word + column_word, the bit row_bit + column_bit; its tile's flag is at

@@ -6,7 +6,6 @@
 // Each multiplies a quarter of k, sends its sums through distributed shared memory (DSMEM) to the
 // blocks that finish them, and finishes a quarter of the rows. In a block, one warp fetches operands as
 // far ahead as there is room; the others multiply, and load the epilogue's inputs meanwhile.
-// hold the epilogue's inputs by the time that they have done.
 
 #include "core/launch/launch.cuh"
 #include "core/memory/boxes.cuh"

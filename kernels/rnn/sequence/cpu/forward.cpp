@@ -66,8 +66,8 @@ class ForwardSequence {
   // from cell state to cell state.
   const int64_t gate_stride_ = args_.heads * hidden_;
   const int64_t units_ = args_.units(), cells_stride_ = args_.batch_size * units_;
-  // Blocks of units whose gates are computed together: as many as fill whole panels, and a few of
-  // those, so that one call of the cell has enough work.
+  // Blocks of units whose gates are computed together: as many as fill whole panels, times a few,
+  // so that one call of the cell has enough work.
   static constexpr int64_t kVectors = RegisterTile<acc_t>::kVectors;
   const int64_t whole_ = gates_ % kVectors == 0 ? 1 : kVectors;
   const int64_t group_ = whole_ * std::max<int64_t>(1, 4 * kVectors / (whole_ * gates_));

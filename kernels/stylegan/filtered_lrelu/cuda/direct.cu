@@ -1,11 +1,12 @@
 // filtered_lrelu on CUDA cores, for any factors, filters and types, in one kernel.
 //
 // Note [Steps of a tile]
-// A block makes a tile of y in one plane. Everything that the tile needs is in shared memory, in
-// two buffers, a and b:
+// A block makes a tile of y in one plane. All that the tile needs is in shared memory, in two buffers, a and b:
+//   x -> a;  along the rows, up: a -> b;  along the columns, up, and the activation: b -> a;
+//   along the columns, down: a -> b;  along the rows, down: b -> y.
 // A filter that is not separable is one step: x -> b, up, activation: b -> a; down: a -> y.
 // Neighbouring tiles both make the samples of v that both need; plan.cpp knows when that is too slow.
-// A warp goes along a row, so that each thread computes once what depends on the column.
+// A warp goes along a row, so that each thread computes the values of its column once.
 #include "core/channel_sum/cuda.cuh"
 #include "core/launch/launch.cuh"
 #include "stylegan/filtered_lrelu/maths.h"

@@ -155,7 +155,7 @@ struct LargestRows {
   }
 
  private:
-  // Sets the numbers to zero that this lane has copied of a chunk, from `piece` on, and whose
+  // Sets to zero those numbers that this lane has copied of a chunk, from `piece` on, and whose
   // magnitudes have bits of at least `least`. Not inline, so that it takes no registers from the steps.
   static __device__ __noinline__ void leave_out(uint32_t piece, uint32_t least) {
     const auto kept = [&](uint32_t bits) {
