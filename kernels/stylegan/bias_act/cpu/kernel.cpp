@@ -2,8 +2,8 @@
 // elements that fit into the first-level cache. Blocks of 16-bit elements are widened before the
 // loop and rounded after it.
 
-// Nothing here reads floating-point exception flags. While something might, g++ does not vectorise
-// a choice between two results. The pragma comes before all headers, because functions inlined from
+// Nothing here reads floating-point exception flags. If something could, g++ would not vectorise a
+// choice between two results. The pragma comes before all headers, because functions inlined from
 // them must have the same options.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")

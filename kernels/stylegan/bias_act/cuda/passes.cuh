@@ -61,7 +61,7 @@ PassPlan pass_plan(const BiasActArgs& args) {
     plan.count = args.outer * plan.period;
     const int64_t step = kThreads64 * kPacks;
     plan.parts = plan.count / (step * steps);
-    // Few channels get shorter parts. Without sums, there are as many parts as there is work for.
+    // With few channels, parts are shorter. Without sums, there are as many parts as there is work for.
     const int64_t enough = ceil_div(kEnoughBlocks, args.channels);
     if (plan.parts < enough) plan.parts = min(ceil_div(plan.count, step), enough);
     if (args.sums) plan.parts = min(plan.parts, kEnoughBlocks);
