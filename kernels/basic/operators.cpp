@@ -1,5 +1,5 @@
-// All of the operators but their CUDA kernels. The loops of the CPU are here, too: what changes an
-// operator's maths changes its formula with it.
+// The operators and their CPU loops, all but their CUDA kernels. The loops are here, too, because
+// an edit of an operator's maths changes its formula as well.
 #define LLTM_JIT_MATHS
 #include "basic/operators.h"
 

@@ -1,4 +1,4 @@
-// The sum over all but the channels on the CPU: see Note [Sums in a fixed order].
+// Sums over all dimensions but the channels, on the CPU: see Note [Sums in a fixed order].
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 
 namespace lltm_jit {
 
-// Sums are made of blocks of this many, and blocks of these: rounding grows with the length of the
-// longest chain of additions.
+// A block has this many terms, and a block of blocks has this many blocks: rounding errors grow
+// with the longest chain of additions.
 constexpr int64_t kSumBlock = 16;
 
-// Calls add(sum, first, last) for blocks of [0, count), and sums their sums.
+// Calls add(sum, first, last) for each block of [0, count), and adds up the blocks' sums.
 template <typename Vec, typename Add>
 inline Vec sum_blocks(int64_t count, const Add& add) {
   Vec sum(0);
@@ -58,7 +58,7 @@ opmath_t<scalar_t> sum_run(const scalar_t* run, int64_t count) {
       [](const Vec& a, const Vec& b) { return a + b; }, sum);
 }
 
-// One channel's items [begin, end), counted through its runs of `inner`.
+// Sums one channel's items [begin, end), which lie in runs of `inner`.
 template <typename scalar_t>
 opmath_t<scalar_t> sum_items(const ChannelSumArgs& args, int64_t channel, int64_t begin,
                              int64_t end) {
@@ -75,7 +75,7 @@ opmath_t<scalar_t> sum_items(const ChannelSumArgs& args, int64_t channel, int64_
 
 template <typename scalar_t>
 void channel_sum_as(const ChannelSumArgs& args) {
-  constexpr int64_t kChannels = 64;  // of a task
+  constexpr int64_t kChannels = 64;  // per task
   const int64_t items = args.outer * args.inner, blocks = ceil_div(args.channels, kChannels);
   const int64_t count = channel_sum_parts(args);
   auto* parts = static_cast<opmath_t<scalar_t>*>(args.parts);

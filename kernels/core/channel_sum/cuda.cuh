@@ -1,4 +1,4 @@
-// The sum over all but the channels on the GPU: see Note [Sums in a fixed order].
+// Sums over all dimensions but the channels, on the GPU: see Note [Sums in a fixed order].
 #pragma once
 
 #include "core/channel_sum/maths.h"
@@ -7,10 +7,10 @@
 
 namespace lltm_jit {
 
-// A block's threads: kSumChannels neighbouring channels, or packs of them, by kSumRows rows.
+// A block has kSumRows rows of kSumLanes threads. A row's threads read neighbouring channels, or packs of them.
 constexpr int kSumLanes = 32, kSumRows = kThreads / kSumLanes;
 
-// kVec elements; one by one where they are not `aligned`, so that a sum's order is the same.
+// Loads kVec elements, one by one if they are not `aligned`. Both ways give sums the same order.
 template <int kVec, typename scalar_t>
 __device__ __forceinline__ void load_values(const scalar_t* source, bool aligned,
                                             opmath_t<scalar_t> (&values)[kVec]) {
@@ -23,20 +23,20 @@ __device__ __forceinline__ void load_values(const scalar_t* source, bool aligned
 }
 
 struct SumPart {
-  int64_t begin, end;  // items of a channel, outer * inner in all
+  int64_t begin, end;  // of the outer * inner items of a channel
   __device__ SumPart(int64_t items, int64_t part, int64_t parts)
       : begin(items / parts * part + min(items % parts, part)),
         end(begin + items / parts + (part < items % parts)) {}
 };
 
-// What the blocks of a kernel have in common. There may be more of them than a grid can have.
+// The work of a grid in blocks. `count` may exceed the largest grid; then each block of the grid takes several.
 struct SumBlocks {
   int64_t parts, count;
   bool aligned;
 };
 
-// inner == 1: a block sums the rows of one part for kSumLanes * kVec channels. Each warp reads every
-// kSumRows-th row; the warps' sums meet in shared memory.
+// inner == 1: a block sums the rows of one part for kSumLanes * kVec channels. Each warp reads
+// every kSumRows-th row; the warps' sums are added in shared memory.
 template <typename scalar_t, int kVec>
 __device__ __forceinline__ void sum_rows(const ChannelSumArgs& args, int64_t part, int64_t parts,
                                          int64_t first_channel, bool aligned) {
@@ -86,8 +86,8 @@ __global__ void sum_rows_kernel(ChannelSumArgs args, SumBlocks blocks) {
   }
 }
 
-// inner > 1: a block sums one part of one channel. Its threads take kVec items in turn, which are
-// neighbours, since inner is a multiple of kVec.
+// inner > 1: a block sums one part of one channel. Its threads take turns at packs of kVec items,
+// which are neighbours because inner is a multiple of kVec.
 template <typename scalar_t, int kVec>
 __device__ __forceinline__ void sum_runs(const ChannelSumArgs& args, int64_t part, int64_t parts,
                                          int64_t channel, const Divisor& inner, bool aligned) {
@@ -118,7 +118,7 @@ __global__ void sum_runs_kernel(ChannelSumArgs args, SumBlocks blocks, Divisor i
   }
 }
 
-// Adds the parts, from the first to the last, in double: a chain of floats as long would round.
+// Adds the parts from the first to the last, in double, because so long a chain of floats would lose digits.
 template <typename scalar_t>
 __global__ void sum_parts_kernel(ChannelSumArgs args, int64_t parts) {
   wait_for_predecessor();

@@ -1,4 +1,4 @@
-// The host side of sums over all but the channels: a bias's gradient.
+// The host side of sums over all dimensions but the channels, such as a bias's gradient.
 #pragma once
 
 #include "core/channel_sum/maths.h"
@@ -7,8 +7,8 @@
 
 namespace lltm_jit {
 
-// The sums of a checked floating-point tensor over all dimensions but `dim`, which is not negative:
-// float accumulates the 16-bit types. The same bits for the same sizes and memory format.
+// Sums a checked floating-point tensor over all dimensions but `dim`, which is not negative. 16-bit
+// types are summed in float. The bits depend on the sizes and the memory format alone.
 inline at::Tensor channel_sum(const at::Tensor& x, int64_t dim) {
   const KernelGuard guard(x);
   if (x.is_meta()) return empty({x.sym_size(dim)}, x);

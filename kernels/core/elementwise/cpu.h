@@ -9,7 +9,7 @@
 
 namespace lltm_jit {
 
-// torch's own grain for elementwise work: smaller tensors stay on the calling thread.
+// The same grain as torch's for elementwise operators: smaller tensors stay on the calling thread.
 constexpr int64_t kElementwiseGrain = 32768;
 
 template <typename Op, typename scalar_t>
@@ -30,7 +30,7 @@ void elementwise_loop(const ElementwiseArgs<Op>& args) {
   });
 }
 
-// Integers, unsigned so that they wrap; the compiler vectorises this loop by itself.
+// Integers are taken as unsigned, so that they wrap. The compiler vectorises this loop by itself.
 template <typename Op, typename integer_t>
 void integer_loop(const ElementwiseArgs<Op>& args) {
   at::parallel_for(0, args.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {

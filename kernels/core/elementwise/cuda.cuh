@@ -1,5 +1,5 @@
-// The CUDA kernel of elementwise operators. Bound by memory: 16 bytes an access, and enough
-// threads that an SM has over 32 KB of loads in flight.
+// The CUDA kernel of elementwise operators. Memory bounds its speed, so each access has 16 bytes,
+// and enough threads run that an SM has over 32 KB of loads in flight.
 #pragma once
 
 #include "core/elementwise/maths.h"
@@ -30,7 +30,7 @@ __device__ __forceinline__ void elementwise_apply(const ElementwiseArgs<Op>& arg
   }
 }
 
-// The first `packs` times kVec elements a pack at a time, the others one by one.
+// Computes the first packs * kVec elements a pack at a time, the others one by one.
 template <typename Op, typename scalar_t, int kVec>
 __global__ void elementwise_kernel(ElementwiseArgs<Op> args, int64_t packs) {
   wait_for_predecessor();
@@ -44,7 +44,7 @@ __global__ void elementwise_kernel(ElementwiseArgs<Op> args, int64_t packs) {
   }
 }
 
-// The part of the launch that all element types share, which are many to compile.
+// The part of the launch that element types share, so that it is compiled once and not for each type.
 template <typename Op>
 cudaError_t launch_elementwise_kernel(void (*kernel)(ElementwiseArgs<Op>, int64_t), int vec,
                                       const ElementwiseArgs<Op>& args, cudaStream_t stream) {

@@ -1,5 +1,5 @@
-// The operators that an elementwise operator consists of, by the numbers of their tensors. Its maths is
-// not known here, so that an edit of it leaves bindings.cpp alone.
+// Declares the operators that an elementwise operator consists of, given only the numbers of their
+// tensors: an edit of the maths does not recompile bindings.cpp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ struct OfTensors<Result, std::index_sequence<k...>> {
   template <size_t>
   using Each = const at::Tensor&;
   using Function = Result(Each<k>...);
-  // A tuple of them; of one it is a tensor.
+  // An operator returns a single tensor as it is, and several as a tuple.
   using Tensors = std::tuple<std::decay_t<Each<k>>...>;
   using Some = std::conditional_t<sizeof...(k) == 1, at::Tensor, Tensors>;
 };

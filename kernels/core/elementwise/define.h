@@ -1,8 +1,8 @@
-// Makes an operator with derivatives of the maths of an elementwise function: its checks, kernels,
-// formulas and autograd. Beside what core/elementwise/maths.h asks of it, the struct has
+// Makes a differentiable operator from the maths of an elementwise function: checks, kernels,
+// formulas and autograd. Beside the members that core/elementwise/maths.h asks for, the struct has
 //   kNames     the inputs' names, for messages
-//   kSaves     what its derivative is computed from
-//   Gradient   a struct of the same kind: of the result's gradient and what is saved, the inputs' ones
+//   kSaves     the tensors that its derivative is computed from
+//   Gradient   a struct of the same kind: from the result's gradient and what is saved, the inputs' gradients
 #pragma once
 
 #include "core/elementwise/declare.h"
@@ -18,7 +18,7 @@ struct Defined;
 
 enum class Dtypes { Floating, FloatingOrComplex, Numeric };
 
-// Checks a dtype, and that tensors are of the shape, dtype and device of one of them.
+// Checks the dtype of tensor `leader`, and that the others have its shape, dtype and device.
 inline void check_alike(const char* function, const char* const* names, TensorRefs tensors,
                         size_t leader, Dtypes dtypes) {
   const Argument first{function, names[leader], tensors.begin()[leader]};
@@ -35,12 +35,12 @@ inline void check_alike(const char* function, const char* const* names, TensorRe
   }
 }
 
-// The results of an operator's maths in torch's operations.
+// Computes an operator's results with operations of torch.
 template <typename Op>
 std::array<at::Tensor, Op::kOutputs> by_formula(
     const std::array<TensorValue, Op::kInputs>& inputs) {
   const NoAutocast no_autocast;
-  // torch does not compute in some unsigned dtypes. Modulo its power of two, the sign makes no difference.
+  // torch cannot compute in some unsigned dtypes. Integers wrap, so long integers give the same bits.
   const auto dtype = inputs[0].is_constant() ? at::kFloat : inputs[0].tensor.scalar_type();
   const bool as_long = c10::isBarebonesUnsignedType(dtype);
   TensorValue in[Op::kInputs], out[Op::kOutputs];
@@ -141,7 +141,7 @@ struct Forward<Op, at::Tensor(Tensors...)> {
   }
 };
 
-// The derivative of an operator of one input, differentiable as it stands, since its parts are.
+// The derivative of an operator with one input. It is differentiable, because its parts are.
 template <typename Op>
 at::Tensor derivative_formula(const at::Tensor& z) {
   check_floating_point({Defined<Op>::kDerivative, "z", z});

@@ -9,10 +9,10 @@
 
 namespace lltm_jit {
 
-// How the kernels see a dtype: integers by width, a complex number as two real ones.
+// The kernels' view of a dtype: integers by width, a complex number as two real ones.
 struct Elements {
   ElementType type;
-  int64_t count;  // elements of `type` in one of the tensor
+  int64_t count;  // elements of `type` per element of the tensor
 };
 
 inline Elements elements_of(at::ScalarType dtype) {
@@ -25,17 +25,17 @@ inline Elements elements_of(at::ScalarType dtype) {
   return {floating_type(dtype), 1};
 }
 
-// Where a dense tensor's channels lie: element i of its memory is of channel i / inner % channels.
+// Where a dense tensor's channels lie: element i of its memory belongs to channel i / inner % channels.
 struct ChannelLayout {
   int64_t outer, channels, inner;
   ChannelLayout(const at::Tensor& dense, int64_t dim) : channels(dense.size(dim)) {
-    inner = channels > 1 ? dense.stride(dim) : 1;  // that of a single channel says nothing
+    inner = channels > 1 ? dense.stride(dim) : 1;  // the stride of a single channel says nothing
     outer = dense.numel() / (channels * inner);
   }
 };
 
-// `op` of checked tensors of one shape, dtype and device, with results of the layout of the first. On
-// the meta device the results alone.
+// Applies `op` to checked tensors of one shape, dtype and device; the results have the layout of
+// the first. On the meta device nothing is computed.
 template <typename Op>
 std::array<at::Tensor, Op::kOutputs> elementwise(
     const Op& op, const std::array<at::Tensor, Op::kInputs>& inputs) {
@@ -57,7 +57,7 @@ std::array<at::Tensor, Op::kOutputs> elementwise(
   return outputs;
 }
 
-// The same of an operator without parameters.
+// The same for an operator without parameters.
 template <typename Op>
 std::array<at::Tensor, Op::kOutputs> elementwise(
     const std::array<at::Tensor, Op::kInputs>& inputs) {

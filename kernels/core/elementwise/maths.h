@@ -1,13 +1,13 @@
-// Elementwise operators: their maths, and the arguments that CPU loop and CUDA kernel share.
+// Elementwise operators: their maths, and the arguments that the CPU loop and the CUDA kernel share.
 //
 // An operator's maths is a struct with kInputs, kOutputs and
 //   template <typename T> static void apply(const T (&in)[kInputs], T (&out)[kOutputs])
-// where T is the arithmetic type: a scalar, a SIMD vector, or a tensor where torch computes. kIntegers
-// says whether it takes integers, and complex numbers as two real ones each.
-// Parameters are the struct's data members, and apply() then a const member function:
+// where T is the arithmetic type: a scalar, a SIMD vector, or a tensor in formulas. kIntegers says
+// whether the operator takes integers, and complex numbers as pairs of real ones.
+// Parameters are data members of the struct; apply() is then a const member function:
 //   struct LeakyRelu { double slope; ... out[0] = where_positive(in[0], in[0], T(slope) * in[0]) }
-// The host calls elementwise<Op>() (core/elementwise/host.h), for which the two functions below are
-// instantiated. core/elementwise/define.h makes operators with derivatives of such structs.
+// The host calls elementwise<Op>() (core/elementwise/host.h), which needs instances of the two
+// functions below. core/elementwise/define.h makes differentiable operators of such structs.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace lltm_jit {
 
-// What the derivative of an operator is computed from, beside the gradient of its result.
+// The tensors that an operator's derivative is computed from, beside the gradient of its result.
 enum class Saves : int8_t { Nothing, Inputs, Result };
 
 template <typename Op>
@@ -33,7 +33,7 @@ template <typename Op>
 void elementwise_cpu(const ElementwiseArgs<Op>& args);
 
 #ifdef LLTM_JIT_CUDA
-// Enqueue on `stream`; numel is positive.
+// Enqueues on `stream`; numel is positive.
 template <typename Op>
 cudaError_t launch_elementwise(const ElementwiseArgs<Op>& args, cudaStream_t stream);
 #endif

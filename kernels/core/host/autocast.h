@@ -1,4 +1,4 @@
-// Autocast for operators that take part in it, whose headers only definitions.h includes.
+// Autocast for operators that take part in it. Only definitions.h includes torch's headers for it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 
 namespace lltm_jit {
 
-// Casts tensors as autocast does on the device of one; leaves them where it is off.
+// Casts tensors as autocast would on the device of the given tensor, or not at all if it is off.
 class Autocast {
  public:
   explicit Autocast(const at::Tensor& tensor);
@@ -15,7 +15,7 @@ class Autocast {
 
  private:
   c10::DeviceType device_;
-  std::optional<at::ScalarType> dtype_;  // none where autocast is off
+  std::optional<at::ScalarType> dtype_;  // absent if autocast is off
 };
 
 }  // namespace lltm_jit

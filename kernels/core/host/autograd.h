@@ -1,5 +1,5 @@
-// How operators are differentiated: what their files need of torch's autograd, whose own headers only
-// definitions.h includes.
+// How operators are differentiated. These declarations stand for torch's autograd, whose own
+// headers only definitions.h includes.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -19,36 +19,36 @@ namespace lltm_jit {
 
 // One backward pass through an operator.
 struct BackwardPass {
-  std::vector<at::Tensor> grads;  // of the outputs; at least one is defined
-  std::vector<at::Tensor> saved;  // by record(): those of the inputs, then the outputs
-  std::bitset<32> wanted;         // whether somebody asks for the gradient of the i-th input
-  // A tensor with these values, whose gradients go to the i-th input, which need not be saved.
+  std::vector<at::Tensor> grads;  // the outputs' gradients; at least one is defined
+  std::vector<at::Tensor> saved;  // the tensors that record() saved: inputs, then outputs
+  std::bitset<32> wanted;         // whether the i-th input's gradient is asked for
+  // Makes a tensor with these values whose gradient goes to the i-th input, which need not be saved.
   std::function<at::Tensor(size_t i, const at::Tensor& values)> in_place_of_input;
-  // By a hook of the node, or anomaly mode, which read the gradients before anything else does.
+  // Whether a hook of the node, or anomaly mode, reads the gradients first.
   bool watched;
 };
 
-// The gradients of an operator's inputs; unwanted ones are dropped. A function may keep only numbers of its
-// arguments: tensors are saved, so that changes to them are noticed.
+// Computes the gradients of an operator's inputs; gradients that nobody asked for are dropped. The
+// function may keep numbers only: tensors are saved, so that autograd notices changes to them.
 struct Derivative {
-  const char* name;  // of the node, for profilers and anomaly mode
+  const char* name;  // the node's name, for profilers and anomaly mode
   std::function<std::vector<at::Tensor>(const BackwardPass& pass)> gradients;
-  // Of the ready nodes, a backward pass takes the one with the largest number first: by default the last made.
+  // A backward pass takes the ready node with the largest number first. By default that is the node made last.
   std::optional<uint64_t> number{};
 };
 
 using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor>>;
 
-// Puts a node between inputs and outputs, and keeps tensors for the backward pass. Inputs may be undefined.
+// Puts a node between inputs and outputs, and saves tensors for the backward pass. Inputs may be undefined.
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
 
-// The number of a node of this name, among the last that a tensor has come through by way of first inputs; if no others
-// stand between them than these.
+// The number of the latest node called `name` among the tensor's last few, following first inputs,
+// if only nodes named in `between` come after it.
 std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name,
                                       std::initializer_list<std::string_view> between);
 
-// The tensor of an optional argument, undefined if it is absent: an optional may lack its value in two ways.
+// The tensor of an optional argument, undefined if it is absent or holds an undefined tensor.
 inline const at::Tensor& as_tensor(const at::Tensor& tensor) { return tensor; }
 inline const at::Tensor& as_tensor(const std::optional<at::Tensor>& tensor) {
   static const at::Tensor undefined;
@@ -82,7 +82,7 @@ bool any_requires_grad(const Args&... args) {
   return c10::GradMode::is_enabled() && (requires_grad(args) || ...);
 }
 
-// Whether forward-mode differentiation (jvp) does.
+// Whether forward-mode differentiation (jvp) goes through any of the arguments.
 template <typename... Args>
 bool any_forward_grad(const Args&... args) {
   return (has_forward_grad(args) || ...);
@@ -95,7 +95,7 @@ auto below_autograd(const Op& op, const Args&... args) {
   return op(args...);
 }
 
-// The autograd function of an operator that is differentiated by its formula.
+// The autograd function of an operator whose formula is differentiated.
 template <auto& op>
 struct ByFormula;
 template <typename Result, typename... Args, Operator<Result(Args...)>& op>

@@ -1,8 +1,8 @@
-// Argument checks shared by every operator, in one form:
+// Argument checks that all operators share. Their messages have one form:
 //   lltm_cell(): expected weights to have shape [3*hidden_size, ...] = [384, 160], but got [384, 128]
 //
-// Sizes are symbolic integers, so that the same checks serve real tensors, the meta device and the
-// tracing of torch.compile and torch.export.
+// Sizes are symbolic integers, so that the same checks serve real tensors, the meta device, and
+// tracing by torch.compile and torch.export.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,14 +14,14 @@
 
 namespace lltm_jit {
 
-// One argument of one call, as messages name it.
+// One argument of one call, with the name that messages use.
 struct Argument {
   const char* function;
   const char* name;
   const at::Tensor& tensor;
 };
 
-// `shape` spells the dimensions: "[batch_size, input_size]".
+// `shape` names the dimensions: "[batch_size, input_size]".
 inline void check_rank(const Argument& arg, int64_t rank, const char* shape) {
   TORCH_CHECK(arg.tensor.dim() == rank, arg.function, "(): expected ", arg.name, " to have ", rank,
               " dimensions ", shape, ", but got shape ", arg.tensor.sym_sizes());
@@ -35,15 +35,15 @@ inline bool same_shape(c10::SymIntArrayRef actual, c10::SymIntArrayRef expected)
   return true;
 }
 
-// `shape` spells the dimensions of `expected`.
+// `shape` names the dimensions of `expected`.
 inline void check_shape(const Argument& arg, c10::SymIntArrayRef expected, const char* shape) {
   TORCH_CHECK(same_shape(arg.tensor.sym_sizes(), expected), arg.function, "(): expected ", arg.name,
               " to have shape ", shape, " = ", expected, ", but got ", arg.tensor.sym_sizes());
 }
 
-// Whether elements lie in memory as strides say. Every check of a dtype begins with it.
+// Checks that the elements lie in memory as the strides say. Every check of a dtype begins with it.
 inline void check_dense(const Argument& arg) {
-  // torch.ops passes None on as this.
+  // torch.ops passes None as an undefined tensor.
   TORCH_CHECK(arg.tensor.defined(), arg.function, "(): expected ", arg.name,
               " to be a tensor, but got None");
   TORCH_CHECK(arg.tensor.layout() == at::kStrided, arg.function, "(): expected ", arg.name,
@@ -81,7 +81,7 @@ inline void check_same_device(const Argument& arg, const Argument& other) {
               arg.tensor.device());
 }
 
-// States may be float beside 16 bits.
+// The states of a 16-bit cell may be float.
 inline void check_state_dtype(const Argument& state, const Argument& other) {
   check_dense(state);
   const bool half = other.tensor.element_size() == 2;

@@ -1,9 +1,9 @@
-// Defines what autograd.h, autocast.h and formula.h declare, whose headers of torch take long to
-// compile. bindings.cpp includes it, once a family: the dispatcher's headers, which it needs, read most
-// of the same.
+// Defines what autograd.h, autocast.h and formula.h declare. The headers of torch that this needs
+// take long to compile. Only bindings.cpp includes this file: it needs the dispatcher's headers
+// anyway, which include most of the same.
 #pragma once
 
-// Without this, autograd's headers include all operators of torch.
+// Without this, autograd's headers would include all operators of torch.
 #ifndef AT_PER_OPERATOR_HEADERS
 #define AT_PER_OPERATOR_HEADERS
 #endif
@@ -23,7 +23,7 @@
 #include "core/host/autocast.h"
 #include "core/host/autograd.h"
 
-// ATen/autocast_mode.h has them behind all operators of torch.
+// ATen/autocast_mode.h declares these, but includes all operators of torch.
 namespace at::autocast {
 TORCH_API bool is_autocast_enabled(at::DeviceType device);
 TORCH_API at::ScalarType get_autocast_dtype(at::DeviceType device);
@@ -53,8 +53,8 @@ class OpNode : public torch::autograd::Node {
     for (auto& variable : saved_) variable.reset_data();
   }
 
-  // Compiled autograd would trace the node through internals of torch that change from version to
-  // version. A compiled forward pass has a node of torch's own in its place.
+  // Compiled autograd would trace the node through internals of torch that change between versions.
+  // If the forward pass is compiled, torch puts a node of its own in this one's place.
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {
     TORCH_CHECK_NOT_IMPLEMENTED(false, name(),
                                 ": compiled autograd supports this operator only if ",
@@ -66,13 +66,13 @@ class OpNode : public torch::autograd::Node {
   std::vector<torch::autograd::SavedVariable> saved_;
 };
 
-// Nodes are held by std::shared_ptr up to torch 2.12 and by c10::intrusive_ptr from 2.13 on.
+// std::shared_ptr holds nodes up to torch 2.12, c10::intrusive_ptr from 2.13 on.
 template <typename Node>
 auto make_node(const Derivative& derivative) {
   if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
     return c10::make_intrusive<Node>(derivative);
   } else {
-    // deleteNode, found through Node's base, keeps the release of a long graph from recursing.
+    // deleteNode, found through Node's base class, releases a long graph without recursion.
     return std::shared_ptr<Node>(new Node(derivative), [](Node* node) { deleteNode(node); });
   }
 }
@@ -134,7 +134,7 @@ std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view
 
 // -------------------------------------------------------------------------------------- autocast --
 
-// Autocast acts on the devices that an operator's is registered for.
+// Autocast acts on the devices for which an operator has an autocast function.
 Autocast::Autocast(const at::Tensor& tensor)
     : device_(tensor.defined() ? tensor.device().type() : c10::DeviceType::Meta) {
   const bool registered = device_ == c10::DeviceType::CPU || device_ == c10::DeviceType::CUDA;
@@ -149,7 +149,7 @@ at::Tensor Autocast::operator()(const at::Tensor& tensor) const {
 
 // -------------------------------------------------------------------------------------- formulas --
 
-// formula.h does not define these: its operators would be ambiguous beside those of torch.
+// formula.h does not define these, because its operators would be ambiguous beside torch's.
 at::Tensor cat(at::TensorList tensors, int64_t dim) { return at::_ops::cat::call(tensors, dim); }
 
 }  // namespace lltm_jit

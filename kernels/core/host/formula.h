@@ -1,5 +1,5 @@
-// What formulas are written in: the operations of torch that are no members of at::Tensor. torch's
-// own headers for them (ATen/TensorOperators.h, ATen/ops/cat.h) take seconds to compile.
+// The operations of torch that formulas use and at::Tensor does not have as members. torch's own
+// headers for them (ATen/TensorOperators.h, ATen/ops/cat.h) take seconds to compile.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,8 +18,8 @@ inline at::Tensor operator*(const at::Scalar& a, const at::Tensor& b) { return b
 
 at::Tensor cat(at::TensorList tensors, int64_t dim);
 
-// While one lives, operations compute in the dtypes that they are given: what autocast casts, it has
-// cast before. Under vmap it reaches the formula's own operations alone.
+// While such a guard lives, operations compute in the dtypes that they are given, because autocast
+// has cast the arguments already. Under vmap the guard covers only the formula's own operations.
 struct NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
 };

@@ -1,10 +1,10 @@
-// How a build puts its operators' functions behind their schemas, and takes them away again.
+// How a build registers its functions for its operators' schemas, and releases them again.
 //
 // Note [Schemas outlive builds]
 // The schemas are defined once a process, in Python. A build holds only implementations, which the
 // dispatcher has from register_ops() to release_ops(). So a rebuilt extension can replace a loaded
-// one under every caller; a TORCH_LIBRARY static block could not, because torch aborts on the second
-// one of a process.
+// one under all callers. A TORCH_LIBRARY static block could not, because torch aborts when a
+// process runs a second one.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -24,10 +24,10 @@
 namespace lltm_jit {
 
 // Note [Swap under running calls]
-// The dispatcher keeps every kernel that is registered for an operator and a key, and takes the
-// newest. So a build that is to replace another registers first, and the other then releases: no
-// call meets an operator without kernels. torch warns of an override once a process. Ours is silent,
-// and the warning is left for whoever overrides an operator by mistake.
+// The dispatcher keeps every kernel that is registered for an operator and a key, and calls the
+// newest. So a new build registers first, and then the old one releases: no call meets an operator
+// without kernels. torch warns of an override once a process. Here the warning is silenced, so that
+// it still comes if somebody overrides an operator by mistake.
 class QuietOverride : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {
@@ -43,9 +43,9 @@ class QuietOverride : public c10::WarningHandler {
 };
 
 // Note [Strides of a formula]
-// torch.compile plans memory by what the kernel gives on the meta device: results that are dense, in
-// the memory format of the first argument. Where the formula runs in the kernel's place, its results
-// may be views or keep the inputs' strides, so they are made like the kernel's.
+// torch.compile plans memory by the kernel's results on the meta device, which are dense, in the
+// memory format of the first argument. A formula's results may be views or keep the inputs'
+// strides, so where it replaces the kernel they are copied to the kernel's layout.
 template <typename... Args>
 at::MemoryFormat format_of(const at::Tensor& first, const Args&...) {
   return first.suggest_memory_format();
@@ -64,7 +64,7 @@ std::tuple<Results...> in_format(at::MemoryFormat format, const std::tuple<Resul
                     results);
 }
 
-// What the dispatcher calls.
+// The functions that the dispatcher calls.
 template <auto& op, typename Result, typename... Args>
 struct AnyEntry {
   static constexpr bool kComposite = std::is_same_v<decltype(op), Composite<Result(Args...)>&>;
@@ -86,7 +86,7 @@ struct AnyEntry {
     return cast_and_call(kComposite ? op.formula : op.call, args...);
   }
 
-  // The dispatcher comes to vmap before autocast.
+  // The dispatcher reaches vmap before autocast.
   static Result vmap(Args... args) {
     return op.autocast ? cast_and_call(op.formula, args...) : op.formula(args...);
   }
@@ -114,20 +114,20 @@ struct Entry<op> : AnyEntry<op, Result, Args...> {
   }
 };
 
-// A function for the dispatcher.
+// A function to register with the dispatcher.
 struct Registration {
   const char* name;
   c10::DispatchKey key;
   c10::KernelFunction function;
   c10::impl::CppSignature signature;
-  std::unique_ptr<c10::FunctionSchema> (*schema)();  // what the function's type says of it
+  std::unique_ptr<c10::FunctionSchema> (*schema)();  // made from the function's type
 };
 
 // Note [One wrapper a signature]
-// The dispatcher's wrappers of a function, which take most of the time to compile, are templates. They
-// are made of its type alone, so that operators of one signature share them, and keep the function
-// in an object that the dispatcher counts references to. A release must not free it under a call in
-// another thread: the family's list, which is never destroyed, refers to each.
+// The dispatcher's wrappers of functions are templates, which take most of the time to compile. They
+// depend on the function's type alone, so operators of one signature share them. They keep the function
+// in an object that the dispatcher counts references to. The family's list, which is never destroyed,
+// refers to each of these objects too, so that no release frees one under a call in another thread.
 template <typename Result, typename... Args>
 Registration registration(const char* name, c10::DispatchKey key, Result (*function)(Args...)) {
   using Function = Result(Args...);
@@ -138,7 +138,7 @@ Registration registration(const char* name, c10::DispatchKey key, Result (*funct
           }};
 }
 
-// The operators of a family, and whether they are registered.
+// The operators of a family. It knows whether they are registered.
 class Family {
  public:
   explicit Family(const char* op_namespace) : namespace_(op_namespace) {}
@@ -169,7 +169,7 @@ class Family {
     }
   }
 
-  // Without `kernels` the operators behave as on a device that has none of ours.
+  // Without `kernels` the operators behave as on a device that has no kernels of this package.
   void register_ops(bool kernels) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const QuietOverride quiet;
@@ -195,7 +195,7 @@ class Family {
     }
   }
 
-  const char* namespace_;  // as the dispatcher's dumps say who registered something
+  const char* namespace_;  // the name in the dispatcher's dumps of registrations
   std::vector<Registration> always_, kernels_;
   std::mutex mutex_;
   Handles registered_;

@@ -5,8 +5,8 @@
 //     module.add<lltm_jit::ops::my_op, lltm_jit::ops::my_op_backward>();
 //   }
 //
-// All headers that take long to compile come together here, and nowhere else in a family: the
-// dispatcher's and autograd's share most of what they include.
+// Only here does a family include headers that take long to compile, because the dispatcher's and
+// autograd's share most of their includes.
 #pragma once
 
 #include <cstring>
@@ -23,12 +23,12 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
       : m_(m) {
     family_ = new Family(op_namespace);
     tensors_ = tensors;
-    // Registering again puts these operators before those of another build.
+    // Registering again gives these operators precedence over those of another build.
     def("register_ops", register_ops, METH_VARARGS | METH_KEYWORDS);
     def("release_ops", release_ops, METH_NOARGS);
   }
 
-  // Operators that belong together, the first of them a function of the module.
+  // Adds operators that belong together; the first becomes a function of the module.
   template <auto& op, auto&... others>
   void add() {
     family_->add<op>();
@@ -36,7 +36,7 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
     def(function_name(op.name), call<op>, METH_FASTCALL);
   }
 
-  // A function that is no operator.
+  // Adds a function that is no operator.
   template <auto* function>
   void add_function(const char* name) {
     function_name_<function> = name;
@@ -87,7 +87,7 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
   }
 
   PyObject* m_;
-  inline static Family* family_;  // never destroyed: at exit torch's dispatcher may be gone before
+  inline static Family* family_;  // never destroyed: torch's dispatcher may be gone first
   inline static python::Tensors tensors_;
   template <auto* function>
   inline static const char* function_name_;

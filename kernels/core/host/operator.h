@@ -1,5 +1,5 @@
-// An operator as its own files see it: the functions behind its schema, and calls to it. What
-// registers it with the dispatcher is in library.h, which only bindings.cpp includes.
+// An operator as its own files see it: the functions behind its schema, and calls to it. library.h
+// registers it with the dispatcher; only bindings.cpp includes that.
 #pragma once
 
 #include <tuple>
@@ -8,7 +8,7 @@
 
 namespace lltm_jit {
 
-// What autocast makes of the arguments.
+// Casts the arguments as autocast does.
 template <typename... Args>
 using AutocastFunction = std::tuple<std::decay_t<Args>...>(Args...);
 
@@ -19,12 +19,12 @@ struct Operator<Result(Args...)> {
   using Function = Result(Args...);
 
   const char* name;    // with the namespace: "lltm_jit::my_op"
-  Function* kernel;    // on CPU and CUDA; on meta tensors the results without their values
-  Function* formula;   // the same in operations of torch: on other devices, under vmap
+  Function* kernel;    // on CPU and CUDA; on meta tensors it only allocates the results
+  Function* formula;   // the same with operations of torch: on other devices, under vmap
   Function* autograd;  // records a call for the backward pass
   AutocastFunction<Args...>* autocast = nullptr;  // null where autocast changes nothing
-  // Calls go without autocast, which would cast inside of the formula under vmap, too: that is another
-  // turn of the dispatcher, where a guard of the formula's own no longer holds.
+  // Whether calls turn autocast off for everything below them. Under vmap the formula's operations go through
+  // the dispatcher again, where a guard inside the formula no longer holds, and autocast would cast them.
   bool without_autocast = false;
   Function* call = nullptr;  // through the dispatcher; Module::add() sets it
 
@@ -46,8 +46,8 @@ struct Composite<Result(Args...)> {
   Result operator()(Args... args) const { return call(std::forward<Args>(args)...); }
 };
 
-// A function of a struct as a function of the struct's members, which is what a schema has: of any
-// signature that it is assigned to.
+// Turns a function of a struct into a function of the struct's members, which is the form that a
+// schema has. The signature is that of the function pointer it is assigned to.
 template <auto* function>
 struct Flat {
   template <typename Result, typename... Args>

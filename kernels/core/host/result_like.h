@@ -1,12 +1,12 @@
-// A formula's results as its kernel makes them.
+// Gives a formula's results the layout of the kernel's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace lltm_jit {
 
-// `result`, dense in the memory format of `input`, and no view of it: what a caller does to the one in
-// place must not change the other. By permutations, for vmap refuses other formats.
+// Copies `result` to the memory format of `input`, and never returns a view of `input`: changing
+// one in place must not change the other. It permutes, because vmap refuses other memory formats.
 inline at::Tensor result_like(const at::Tensor& input, const at::Tensor& result) {
   if (result.is_same(input)) return result_like(input, result.clone());
   switch (input.suggest_memory_format()) {

@@ -1,5 +1,5 @@
-// A tensor as the number type of an operator's maths: what makes its formula, in differentiable
-// operations of torch.
+// A tensor as the number type of an operator's maths. With it, the maths becomes a formula of
+// differentiable operations of torch.
 #pragma once
 
 #include "core/host/formula.h"
@@ -7,8 +7,8 @@
 
 namespace lltm_jit {
 
-// A tensor, or a constant while `tensor` is undefined. What cells call often is not inlined, which would take the
-// compiler longer and saves nothing beside the calls of torch.
+// A tensor, or a constant if `tensor` is undefined. Functions that cells call often are not
+// inlined: inlining would take the compiler longer and save nothing beside torch's calls.
 struct TensorValue {
   at::Tensor tensor;
   double constant = 0;
@@ -21,7 +21,7 @@ struct TensorValue {
   C10_NOINLINE ~TensorValue() = default;
 
   bool is_constant() const { return !tensor.defined(); }
-  // The constant beside a tensor: whole for integers, which stay what they are.
+  // The constant for an operation with a tensor: a whole number for integers, so that they stay integers.
   at::Scalar beside(const at::Tensor& other) const {
     const bool whole = c10::isIntegralType(other.scalar_type(), /*includeBool=*/true);
     return whole ? at::Scalar(static_cast<int64_t>(constant)) : at::Scalar(constant);
@@ -51,7 +51,7 @@ inline C10_NOINLINE TensorValue operator/(const TensorValue& a, const TensorValu
   return a.is_constant() ? TensorValue(inverse) * a : TensorValue(a.tensor * inverse);
 }
 
-// chain() of dual.h with one loop, which is not inline: a cell's derivative calls it a hundred times.
+// chain() of dual.h with one loop. It is not inline, because a cell's derivative calls it a hundred times.
 inline C10_NOINLINE void add_partials(TensorValue* sums, unsigned& active, const TensorValue& by,
                                       const TensorValue* partials, unsigned added, int count) {
   for (int k = 0; k < count; ++k) {
@@ -80,7 +80,7 @@ Dual<TensorValue, kPartials> chain(const Dual<TensorValue, kPartials>& a, Tensor
 
 template <>
 struct Math<TensorValue> {
-  // A function of a constant, or of a tensor.
+  // A function of x, which is a constant or a tensor.
   static TensorValue either(const TensorValue& x, double (*of_number)(double),
                             at::Tensor (at::Tensor::*of_tensor)() const) {
     return x.is_constant() ? TensorValue(of_number(x.constant)) : (x.tensor.*of_tensor)();
@@ -116,11 +116,11 @@ struct Math<TensorValue> {
 inline TensorValue sigmoid(const TensorValue& x) {
   return Math<TensorValue>::either(x, sigmoid<double>, &at::Tensor::sigmoid);
 }
-// This does without where_positive(), whose derivative would be 0 * inf for large x.
+// This avoids where_positive(), whose derivative would be 0 * inf for large x.
 inline TensorValue elu(const TensorValue& x) {
   return x.is_constant() ? TensorValue(elu(x.constant)) : TensorValue(elu(x.tensor));
 }
-// This does without where_positive() and abs(), whose derivatives jump at 0.
+// This avoids where_positive() and abs(), whose derivatives jump at 0.
 inline TensorValue softplus(const TensorValue& x) {
   if (x.is_constant()) return TensorValue(softplus(x.constant));
   return -TensorValue(at::_ops::log_sigmoid::call(-x.tensor));

@@ -1,5 +1,5 @@
-// `cudaStream_t` and `cudaError_t`, for launchers' declarations. A CPU build has no CUDA headers
-// and declares no launcher; nor does NVRTC, which compiles code for the GPU alone.
+// Defines `cudaStream_t` and `cudaError_t` for launchers' declarations. A CPU build has no CUDA
+// headers and declares no launcher; nor does NVRTC, which compiles code for the GPU alone.
 #pragma once
 
 #if (defined(WITH_CUDA) || defined(__CUDACC__)) && !defined(__CUDACC_RTC__)
@@ -8,8 +8,8 @@
 
 namespace lltm_jit {
 
-// Whether a launch was refused because the chip, or the part of it that this process may use, cannot have it, or the
-// code is for another one: a different kernel may do. The error is forgotten then.
+// Whether a launch was refused because the code is for another chip, or the chip (or this process's
+// part of it) lacks the resources: a different kernel may run. It clears the error in that case.
 inline bool was_refused(cudaError_t error) {
   switch (error) {
     case cudaErrorNotSupported:

@@ -1,5 +1,5 @@
-// What the threads of a block share with every launch: its geometry, the wait for the kernel before, and wide
-// memory accesses. No code for the host, so that NVRTC takes it, too.
+// Parts that all kernels share: the number of threads in a block, the wait for the kernel before,
+// and wide memory accesses. It has no host code, so that NVRTC can compile it.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 
 namespace lltm_jit {
 
-// 256 threads keep every SM full at up to 255 registers a thread, and small problems spread out.
+// 256 threads fill every SM at up to 255 registers per thread, and small problems use many SMs.
 constexpr int kThreads = 256;
 
-// The widest access of one thread: 16 bytes, one transaction of the load/store unit.
+// The widest access of one thread is 16 bytes, one transaction of the load/store unit.
 constexpr int kAccessBytes = 16;
 
 // Note [Launches that overlap]
-// A cell is so short that starting its kernel costs as much as running it. From Hopper on a kernel
+// A cell is so short that starting its kernel takes as long as running it. From Hopper on, a kernel
 // launched with the programmatic attribute may be set up while its predecessor on the stream still
-// runs; it waits for the predecessor's end, and for its memory, in wait_for_predecessor(), which
-// therefore comes before any access to memory. Code for older chips, which has no such wait, launches
-// as ever, wherever it runs.
+// runs. It waits in wait_for_predecessor() for the predecessor's end and memory, so that call comes
+// before any access to memory. Code for older chips has no such wait, and launches without overlap
+// on every chip.
 //
-// A kernel that fills the SMs only waits, and its successor is set up at its end. Otherwise the successor's
-// blocks would gather on the SMs that become free first.
+// A kernel that fills the SMs only waits, so that its successor is set up at its end. Otherwise the
+// successor's blocks would gather on the SMs that become free first.
 __device__ __forceinline__ void wait_without_starting_successor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -35,7 +35,7 @@ __device__ __forceinline__ void wait_for_predecessor() {
   wait_without_starting_successor();
 }
 
-// kCount neighbouring elements, read or written at most kAccessBytes at a time.
+// Reads or writes kCount neighbouring elements, at most kAccessBytes at a time.
 template <typename scalar_t, int kCount, int kBytes = sizeof(scalar_t) * kCount>
 struct alignas(kBytes < kAccessBytes ? kBytes : kAccessBytes) Pack {
   scalar_t values[kCount];
@@ -46,8 +46,8 @@ __device__ __forceinline__ Pack<scalar_t, kCount> load_raw(const scalar_t* sourc
   return *reinterpret_cast<const Pack<scalar_t, kCount>*>(source);
 }
 
-// The same where `inside`, else zeros; `source` must be readable anyway. A load that depended on the
-// condition would become a branch, and of several in a row each would wait for the one before.
+// The same if `inside`, else zeros; `source` must be readable either way. A load under a condition
+// would become a branch, and several such loads in a row would wait for each other.
 template <int kCount, typename scalar_t>
 __device__ __forceinline__ Pack<scalar_t, kCount> load_or_zero(const scalar_t* source,
                                                                bool inside) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void store_pack(scalar_t* target,
   *reinterpret_cast<Pack<scalar_t, kCount>*>(target) = pack;
 }
 
-// The sum of a block's kThreads numbers, for its first thread. __syncthreads() before the next one.
+// The sum of a block's kThreads numbers, for its first thread. Call __syncthreads() before the next sum.
 template <typename T>
 __device__ __forceinline__ T block_sum(T sum) {
   __shared__ T warp_sums[kThreads / 32];

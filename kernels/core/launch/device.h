@@ -1,4 +1,4 @@
-// Where an operator runs: current device and stream.
+// Device guards, allocation on a tensor's device, and the choice between the CPU and CUDA.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
@@ -19,8 +19,8 @@
 
 namespace lltm_jit {
 
-// Opens every kernel: makes the tensor's device current and keeps autograd and autocast out of the
-// ATen ops that the kernel calls.
+// Every kernel opens with it: it makes the tensor's device current, and keeps autograd and autocast
+// out of the kernel's ATen calls.
 struct KernelGuard {
   explicit KernelGuard(const at::Tensor& tensor) : device(tensor.device()) {
 #ifndef LLTM_JIT_CUDA
@@ -34,8 +34,8 @@ struct KernelGuard {
   c10::DeviceGuard device;
 };
 
-// Gives a large array pages of 2 MiB, if the system leaves that to programs. Memory of this size goes back to the
-// system when it is freed, so that each array has new pages, whose first use may take longer than the computation.
+// Gives a large array pages of 2 MiB, if the system lets programs choose. An array of this size returns to the
+// system when it is freed, so the next one has new pages, whose first use may take longer than the computation.
 inline void prefer_large_pages(const at::Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kPage = 1 << 12, kLarge = 1 << 23;
@@ -46,8 +46,8 @@ inline void prefer_large_pages(const at::Tensor& tensor) {
 #endif
 }
 
-// A dense tensor on the device of `like` inside a KernelGuard: at::empty without the dispatcher, whose time counts
-// for a small operator.
+// A dense tensor on the device of `like`, inside a KernelGuard. Unlike at::empty it avoids the
+// dispatcher, whose time counts for a small operator.
 inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like, at::ScalarType dtype,
                         at::MemoryFormat format = at::MemoryFormat::Contiguous) {
   if (like.is_meta()) {
@@ -67,7 +67,7 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
   return empty(sizes, like, like.scalar_type(), format);
 }
 
-// The pointers for kernels of tensors that may be absent.
+// Dense tensors and raw pointers, of tensors that may be absent.
 inline std::optional<at::Tensor> dense(const std::optional<at::Tensor>& tensor) {
   return tensor ? std::optional(tensor->contiguous()) : std::nullopt;
 }
@@ -78,7 +78,7 @@ inline void* data_or_null(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
 }
 
-// Runs `cpu(args)` or enqueues `cuda(args, stream)`, by where the tensor is.
+// Runs `cpu(args)` for a tensor on the CPU, and enqueues `cuda(args, stream)` for one on a GPU.
 #ifdef LLTM_JIT_CUDA
 template <typename Args>
 void run(const at::Tensor& tensor, const Args& args, void (*cpu)(const Args&),

@@ -1,4 +1,4 @@
-// Launches of kernels that Python has compiled for the GPU alone (core/python/variant.h), by handles of the driver.
+// Launches kernels that Python has compiled for the GPU alone (core/python/variant.h), by their driver handles.
 #pragma once
 
 #include <cuda.h>
@@ -9,7 +9,7 @@
 
 namespace lltm_jit {
 
-// The driver's functions for its kernels. The runtime takes such kernels only from CUDA 12.8 on.
+// The driver's functions for such kernels. The runtime has its own only from CUDA 12.8 on.
 struct Driver {
   decltype(&cuKernelGetAttribute) get;
   decltype(&cuKernelSetAttribute) set;
@@ -41,18 +41,18 @@ inline cudaError_t find_driver(const Driver** driver) {
   return error;
 }
 
-// The numbers of errors that both have are the same.
+// Errors that the driver and the runtime share have the same numbers.
 inline cudaError_t error_of(CUresult result) { return static_cast<cudaError_t>(result); }
 
-// A kernel that may have all shared memory of a device.
+// A kernel that may use all of a device's shared memory.
 struct ReadyKernel {
   CUkernel kernel;
-  int device, architecture;  // 90 for code for 9.0
-  int blocks;                // of a grid, that run at once, one an SM; or the grid's clusters
+  int device, architecture;  // architecture: 90 for code for 9.0
+  int blocks;                // of a grid, that run at once, one per SM; or its clusters
 
   CUfunction function() const {
     return reinterpret_cast<CUfunction>(kernel);
-  }  // as the driver takes it, too
+  }  // the driver's functions take a kernel's handle, too
 };
 
 struct Launch {
@@ -63,7 +63,7 @@ struct Launch {
   cudaStream_t stream;
 };
 
-// Those of clusters as Note [Launches that overlap] has it.
+// Launches overlap as in Note [Launches that overlap], except those of whole grids.
 struct LaunchConfig {
   CUlaunchAttribute attributes[2] = {};
   CUlaunchConfig config{};
@@ -89,16 +89,16 @@ struct LaunchConfig {
   LaunchConfig(const LaunchConfig&) = delete;
 };
 
-// What a kernel for all steps needs.
+// The launch for which a kernel is made ready.
 struct Wanted {
   int threads, shared_bytes;
   int cluster;  // blocks
   bool grid;    // all run at once
 };
 
-// wanted: or null.
+// `wanted` may be null: then only the kernel's architecture is looked up.
 inline cudaError_t make_ready(const Driver& driver, const Wanted* wanted, ReadyKernel* ready) {
-  // The driver works with the device of its own current context, which this sets.
+  // Driver functions act on the current context's device, which this call sets.
   cudaError_t error = cudaSetDevice(ready->device);
   if (error != cudaSuccess) return error;
   const CUkernel kernel = ready->kernel;
@@ -118,10 +118,10 @@ inline cudaError_t make_ready(const Driver& driver, const Wanted* wanted, ReadyK
   if (!wanted->grid) {
     if (wanted->cluster <= 8 || ready->architecture < 90) return cudaSuccess;
     return error_of(driver.set(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel,
-                               device));  // of 16 blocks, which not all chips can
+                               device));  // not all chips allow clusters of 16 blocks
   }
   if (wanted->cluster > 1) {
-    // Code without wgmma allows one thread.
+    // Code without wgmma allows one thread per block.
     int threads = 0;
     error = error_of(driver.get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, device));
     if (error != cudaSuccess || threads < wanted->threads) return error;
@@ -139,7 +139,7 @@ inline cudaError_t make_ready(const Driver& driver, const Wanted* wanted, ReadyK
   return error;
 }
 
-// The same, done once per thread and device for kernels that take turns.
+// The same, but once per thread, device and kernel: the last few results are kept.
 inline cudaError_t find_ready(const Driver& driver, const void* kernel, const Wanted* wanted,
                               ReadyKernel* ready) {
   constexpr unsigned kLast = 32;

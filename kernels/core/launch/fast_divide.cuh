@@ -1,4 +1,4 @@
-// Division by a number that the host knows: a multiplication and a shift instead of dozens of
+// Divides by a number that the host knows, with a multiplication and a shift instead of dozens of
 // instructions.
 #pragma once
 
@@ -21,7 +21,7 @@ struct FastDivisor {
   }
 };
 
-// The same for any size: 32-bit where all the numbers that are divided are below 2^31.
+// The same for any size: in 32 bits if all dividends are below 2^31.
 struct Divisor {
   int64_t divisor;
   FastDivisor fast;

@@ -1,18 +1,18 @@
-// Launches of pointwise kernels, and of those that wait for the kernel before them.
+// Launches of pointwise kernels, and of kernels that wait for the kernel before them.
 #pragma once
 
 #include "core/launch/block.cuh"
 
 namespace lltm_jit {
 
-// Blocks for one thread each of `work` items; kernels step by the whole grid, so the cap (eight
-// blocks for every SM of the largest chips) only bounds how many blocks are scheduled.
+// Blocks for `work` items with one thread each. Kernels stride by the whole grid, so the cap (eight
+// blocks for every SM of the largest chips) only bounds the number of scheduled blocks.
 inline unsigned blocks_for(int64_t work) {
   constexpr int64_t kMaxBlocks = 148 * 8;
   return static_cast<unsigned>(min(max(ceil_div(work, kThreads), int64_t(1)), kMaxBlocks));
 }
 
-// What `ask(device, value)` answers for the current device. It is asked once a thread and device.
+// The answer of ask(device, value) for the current device, asked once per thread and device.
 template <typename Value, typename Ask>
 static cudaError_t ask_once(const Ask& ask, Value* value) {
   constexpr int kDevices = 64;
@@ -33,8 +33,8 @@ static cudaError_t ask_once(const Ask& ask, Value* value) {
   return error;
 }
 
-// What code of this source runs on the current device: the chip's own, or an older one's that the
-// driver has translated. 90 for 9.0. Remembered for all kernels of one type together.
+// The architecture of this source's code on the current device, 90 for 9.0: the chip's own, or an older
+// one that the driver has translated. The answer is kept for all kernels of one type together.
 template <typename Kernel>
 static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
   const auto ask = [&](int, int* value) {
@@ -46,8 +46,8 @@ static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
   return ask_once(ask, architecture);
 }
 
-// Lets a kernel have as much dynamic shared memory as the device gives a block. Always the same limit, for
-// threads that launch it with different sizes at the same time. Done once for the kernels that take turns.
+// Lets a kernel use as much dynamic shared memory as the device gives a block. The limit is always the
+// same, because threads may launch it with different sizes at once. The last few kernels are remembered.
 template <typename Kernel>
 static cudaError_t allow_all_shared_memory(Kernel* kernel) {
   constexpr unsigned kLast = 16;
@@ -73,8 +73,8 @@ static cudaError_t allow_all_shared_memory(Kernel* kernel) {
   return error;
 }
 
-// How many clusters of so many blocks of a kernel run at once; 0 where the chip, or the part of it that this process
-// may use, has no room for one. More than 8 blocks are no portable number, and must be allowed.
+// How many clusters of `blocks` blocks of a kernel run at once; 0 if the chip, or this process's part of
+// it, has no room for one. Clusters of more than 8 blocks are not portable and must be allowed first.
 template <typename Kernel>
 static int clusters_at_once(Kernel* kernel, int blocks, int threads, int shared_bytes) {
   cudaLaunchAttribute cluster{};
@@ -93,13 +93,13 @@ static int clusters_at_once(Kernel* kernel, int blocks, int threads, int shared_
   }
   if (error == cudaSuccess) error = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
   if (error == cudaSuccess) return clusters;
-  cudaGetLastError();  // an answer, too
+  cudaGetLastError();  // clears the error: the answer is 0
   return 0;
 }
 
-// Launches a kernel that calls wait_for_predecessor(), or waits without starting its successor, before it
-// touches memory; its blocks are in clusters of kCluster. More shared memory than the 48 KB that need no
-// asking is asked for.
+// Launches a kernel that waits for its predecessor (or without starting its successor) before it
+// touches memory. Its blocks are in clusters of kCluster. Above 48 KB the kernel is first allowed
+// its shared memory.
 template <int kCluster = 1, typename... Args>
 cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
                    cudaStream_t stream, const Args&... args) {
@@ -124,7 +124,7 @@ cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int sh
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-// Whether every pointer may be accessed `bytes` at a time; null may.
+// Whether every pointer may be accessed `bytes` at a time; null pointers may.
 template <typename... Pointers>
 bool aligned(int bytes, const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % bytes == 0) && ...);

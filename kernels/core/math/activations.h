@@ -34,8 +34,8 @@ LLTM_JIT_HOST_DEVICE T elu(T x) {
   return Math<T>::where_positive(x, x, Math<T>::expm1(x));
 }
 
-// d elu(x) / dx, from y = elu(x): y has the sign of x, and exp(x) = y + 1 where x <= 0. Written
-// with exp(x) and a mask it would be inf * 0 = NaN for large x.
+// d elu(x) / dx, from y = elu(x): y has the sign of x, and exp(x) = y + 1 where x <= 0. The product
+// of exp(x) and a mask would be inf * 0 = NaN for large x.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T elu_derivative(T y) {
   return Math<T>::where_positive(y, T(1), y + T(1));

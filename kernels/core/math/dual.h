@@ -2,9 +2,9 @@
 // the same expressions (forward-mode automatic differentiation).
 //
 // Note [Partials that are known to be zero]
-// `active` has a bit for each variable that the value depends on. Where functions are inlined and loops
-// unrolled the compiler knows it, so nothing is computed of a derivative that is zero: a product
-// of two numbers that depend on one variable each costs what it does when written by hand.
+// `active` has a bit for each variable that the value depends on. Where functions are inlined and
+// loops unrolled, the compiler knows the bits and computes no partial that is zero: a product of
+// two numbers that depend on one variable each costs as much as one written by hand.
 #pragma once
 
 #include "core/math/activations.h"
@@ -14,7 +14,7 @@ namespace lltm_jit {
 template <typename T, int kPartials>
 struct Dual {
   T value;
-  T partials[kPartials];  // those that are active; no other is read
+  T partials[kPartials];  // only active ones are read
   uint32_t active;
   static_assert(kPartials <= 32);
 

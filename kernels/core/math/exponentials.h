@@ -1,7 +1,7 @@
-// exp, expm1 and tanh of sixteen floats with AVX-512, and exp and tanh of eight with AVX2. at::vec's call a
-// library, one function after the other; these are inlined, so that several run at once. With AVX-512 exp takes 7
-// cycles instead of 11, expm1 8 instead of 44 and tanh 12 instead of 63 (AMD Zen 5). Their errors are at most 1.1,
-// 1.6 and 2.5 units in the last place; tanh with AVX2 has 1.5.
+// exp, expm1 and tanh of sixteen floats with AVX-512, and exp and tanh of eight floats with AVX2.
+// at::vec calls a library for each function in turn; these are inlined, so that several overlap. With
+// AVX-512, exp takes 7 cycles instead of 11, expm1 8 instead of 44 and tanh 12 instead of 63 (AMD Zen
+// 5). Their errors are at most 1.1, 1.6 and 2.5 units in the last place; tanh with AVX2 has 1.5.
 #pragma once
 
 #include <ATen/cpu/vec/vec.h>
@@ -19,7 +19,7 @@ inline Floats scaled(Floats x, Floats n) {
 #if defined(CPU_CAPABILITY_AVX512)
   return _mm512_scalef_ps(x, n);
 #else
-  // In two steps, because 2^n may be no normal number although the result is one, or nearly.
+  // In two steps, because 2^n may be no normal number where the result is (nearly) one.
   const auto power = [](Floats k) -> Floats {
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(k), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
@@ -29,7 +29,7 @@ inline Floats scaled(Floats x, Floats n) {
 #endif
 }
 
-// x = n ln 2 + r, and expm1(r). Beyond the bounds exp is 0, or infinite.
+// x = n ln 2 + r, and expm1(r). Beyond the bounds exp is 0 or infinite.
 struct ReducedExponent {
   Floats n, expm1_of_rest;
 
@@ -54,14 +54,14 @@ inline Floats exp_floats(Floats x, float lowest = -104) {
   return scaled(e.expm1_of_rest + Floats(1), e.n);
 }
 
-// Below this, expm1 is -1 to the last bit. Powers of two below the normal numbers take some processors a hundred
-// cycles and more.
+// Below this, expm1 is -1 to the last bit. Powers of two below the normal numbers take some
+// processors a hundred cycles or more.
 constexpr float kMinusOne = -30;
 
 #if defined(CPU_CAPABILITY_AVX512)
 inline Floats expm1_floats(Floats x) {
   const ReducedExponent e(x, kMinusOne);
-  // Half of the result, since 2^n alone may be infinite although the result is not.
+  // Computes half of the result, because 2^n alone may be infinite where the result is finite.
   const Floats half(0.5f), scale = scaled(half, e.n);
   const Floats y = at::vec::fmadd(scale, e.expm1_of_rest, scale - half);
   return y + y;
@@ -74,7 +74,7 @@ inline Floats tanh_floats(Floats x) {
   const Floats scale = scaled(one, e.n);
   const Floats y = at::vec::fmadd(scale, e.expm1_of_rest, scale - one);
   const __m512 t = y / (minus_two - y);
-  // The sign is that of x.
+  // The sign of x.
   constexpr int kThirdWhereFirst = 0xAC;  // and the second elsewhere
   return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(_mm512_set1_ps(-0.0f)),
                                                        _mm512_castps_si512(t),
@@ -85,7 +85,7 @@ inline Floats tanh_floats(Floats x) {
   const Floats one(1), size = x.abs(), square = size * size;
   const Floats e = exp_floats(Floats(-2) * size, kMinusOne);
   const Floats far = one - (e + e) / (one + e);
-  // Near 0 this would lose digits. The polynomial is that of Cephes.
+  // Near 0 this difference would lose digits, so a polynomial from Cephes takes its place.
   Floats p(-5.70498872745e-3f);
   p = at::vec::fmadd(p, square, Floats(2.06390887954e-2f));
   p = at::vec::fmadd(p, square, Floats(-5.37397155531e-2f));

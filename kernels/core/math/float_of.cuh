@@ -1,4 +1,4 @@
-// A float whose functions are other than those of the language: Math<FloatOf<Functions>> has them.
+// A float with maths functions of its own, in Math<FloatOf<Functions>>, instead of the language's.
 #pragma once
 
 #include "core/math/scalar.h"
@@ -27,7 +27,7 @@ struct FloatOf {
   }
 };
 
-// What all of them have in common.
+// The members that all of them share.
 template <typename Functions>
 struct FloatMath {
   using T = FloatOf<Functions>;

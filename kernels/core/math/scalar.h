@@ -12,7 +12,7 @@
 #define LLTM_JIT_HOST_DEVICE inline
 #endif
 
-// Before a loop over a few items of an array, which then live in registers.
+// Marks a loop over an array's few items to be unrolled, so that the array lives in registers.
 #if defined(__CUDACC__)
 #define LLTM_JIT_UNROLL _Pragma("unroll")
 #else
@@ -21,8 +21,8 @@
 
 namespace lltm_jit {
 
-// What a raw pointer points to. Integers are told apart by width alone: the operators that take
-// them compute modulo 2^width, which is the same for signed and unsigned.
+// The element type behind a raw pointer. Integers differ by width alone: operators that take them
+// compute modulo 2^width, which is the same for signed and unsigned.
 enum class ElementType : int8_t { Half, BFloat16, Float, Double, Int8, Int16, Int32, Int64 };
 
 // The type that arithmetic on `scalar_t` is done in: float for the 16-bit types (specialised

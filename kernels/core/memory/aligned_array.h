@@ -1,9 +1,9 @@
-// Arrays that begin with a cache line.
+// Arrays that begin at a cache line.
 //
 // Note [Kept memory]
-// Call after call needs the same arrays. malloc gives large ones back to the system, whose pages are then new at the
-// next call: of a single step of a recurrent layer that took five sixths of the time. So each thread keeps what it has
-// freed, up to KeptMemory::kMost bytes, for its next arrays.
+// Every call needs the same arrays. malloc returns large ones to the system, so the next call gets
+// new pages, which took five sixths of the time of a single step of a recurrent layer. So each
+// thread keeps its freed arrays, up to KeptMemory::kMost bytes, for its next ones.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class KeptMemory {
   KeptMemory& operator=(const KeptMemory&) = delete;
   ~KeptMemory() { free_beyond(0); }
 
-  // The smallest kept block that is large enough, if at most half of it stays unused; or a new one.
+  // The smallest kept block that is large enough, if at most half of it stays unused; else a new block.
   Block take(size_t bytes) {
     const auto unfit = [&](const Block& b) { return b.bytes < bytes || b.bytes / 2 > bytes; };
     auto best = blocks_.end();
@@ -45,7 +45,7 @@ class KeptMemory {
     return found;
   }
 
-  // Those that were kept for longest make room for it.
+  // Makes room by freeing the blocks that were kept for longest.
   void keep(const Block& block) {
     if (block.bytes > kMost) {
       ::operator delete(block.data, kAlignment);

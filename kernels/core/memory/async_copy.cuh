@@ -1,17 +1,17 @@
-// Copies from memory to shared memory that go on beside the computation. On chips before 8.0, which cannot do that, the
-// thread copies at once.
-// A thread's copies are committed in groups, which end in that order.
+// Asynchronous copies from global to shared memory, which overlap with computation. On chips before
+// 8.0, which lack them, the thread copies at once.
+// A thread commits its copies in groups, which end in the order of the commits.
 #pragma once
 
 #include <cstdint>
 
 namespace lltm_jit {
 
-// The first `valid` of kBytes bytes (4, 8 or 16), and zeros for the others.
+// Copies the first `valid` of kBytes bytes (4, 8 or 16), and fills the others with zeros.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t shared, const void* source, int valid) {
 #if __CUDA_ARCH__ >= 800
-  if constexpr (kBytes == 16) {  // past the first level of cache, where nobody else will look
+  if constexpr (kBytes == 16) {  // bypasses L1: no other thread reads this
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(source),
                  "r"(valid)
                  : "memory");
@@ -43,7 +43,7 @@ __device__ __forceinline__ void commit_copies() {
 #endif
 }
 
-// Waits until at most kPending groups of this thread are under way.
+// Waits until at most kPending groups of this thread are in flight.
 template <int kPending>
 __device__ __forceinline__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800

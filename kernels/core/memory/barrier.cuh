@@ -1,5 +1,5 @@
-// Addresses in shared memory, and the barriers there that count the threads and bytes that arrive
-// (mbarriers, on chips of 9.0 and later).
+// Addresses in shared memory, and barriers there that count arriving threads and bytes (mbarriers,
+// on chips of 9.0 and later).
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// A barrier of the block's threads. Its warps may be at different places of the code; __syncthreads() wants all of
-// them at the same one.
+// A barrier of the block's threads, whose warps may wait at different places in the code.
+// __syncthreads() wants all of them at the same one.
 __device__ __forceinline__ void sync_block(int threads) {
   asm volatile("bar.sync 0, %0;" ::"r"(threads) : "memory");
 }
 
-// The barrier at an address goes from phase to phase: a phase ends when `threads` have arrived, and the
-// bytes that they told of.
+// A barrier goes through phases. A phase ends when `threads` threads have arrived, and all bytes
+// that they announced.
 __device__ __forceinline__ void init_barrier(uint32_t barrier, int threads) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(threads));
 }
-// Makes barriers that this thread has initialised known to the copy engine and the cluster.
+// Makes barriers that this thread has initialised visible to the copy engine and the cluster.
 __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-// Arrives, and makes the phase wait for `bytes` more.
+// Arrives, and makes the phase wait for `bytes` more bytes.
 __device__ __forceinline__ void arrive_and_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -43,7 +43,7 @@ __device__ __forceinline__ void wait_for_barrier(uint32_t barrier, int parity) {
       : "memory");
 }
 
-// A barrier that is a variable.
+// A barrier as a variable.
 struct CopyBarrier {
   uint64_t state;
 

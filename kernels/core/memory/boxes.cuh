@@ -1,5 +1,5 @@
-// Boxes of a matrix, brought to shared memory by the copy engine of chips of 9.0 and later, and the maps by which the
-// host describes the matrix.
+// Boxes of a matrix, which the copy engine (TMA) of chips of 9.0 and later loads into shared
+// memory, and the tensor maps with which the host describes the matrix.
 #pragma once
 
 #include <cuda.h>
@@ -10,7 +10,7 @@
 
 namespace lltm_jit {
 
-// The box of `map` whose first element is at (row, column); what lies outside of the matrix is zero.
+// Loads the box of `map` whose first element is at (row, column); elements outside the matrix are zero.
 __device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map, int row, int column,
                                          CopyBarrier& barrier) {
   asm volatile(
@@ -19,7 +19,7 @@ __device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map, i
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
       : "memory");
 }
-// The box of a map of three or four dimensions at `place`, the fastest of them first.
+// Loads the box of a map of three or four dimensions at `place`, whose first coordinate varies fastest.
 __device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map,
                                          const int (&place)[3], CopyBarrier& barrier) {
   asm volatile(
@@ -41,8 +41,8 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// The driver's function that makes maps, asked for by name, for nothing here is linked with the driver;
-// null where there is none.
+// The driver's function that makes maps; null if there is none. It is found by name, because
+// nothing here links with the driver.
 inline PFN_cuTensorMapEncodeTiled_v12000 map_encoder() {
   static const auto encode = [] {
     void* function = nullptr;
@@ -82,9 +82,9 @@ bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t colu
                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// A dense tensor whose sizes are given from the fastest on, for boxes that lie dense in shared memory, or
-// with their chunks of 16 bytes in another order. False if the engine cannot take it: if a row is no
-// multiple of 16 bytes, or a box too large.
+// Describes a dense tensor, sizes given from the fastest dimension on, for boxes that lie densely
+// in shared memory or with their chunks of 16 bytes swizzled. False if the engine cannot take it: a
+// row is no multiple of 16 bytes, or a box is too large.
 template <typename scalar_t, int rank>
 bool encode_dense_map(CUtensorMap* map, const void* tensor, const int64_t (&sizes)[rank],
                       const int (&box)[rank],

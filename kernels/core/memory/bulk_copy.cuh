@@ -1,5 +1,5 @@
-// Bytes that lie together, brought to shared memory by the copy engine of chips of 9.0 and later: one thread
-// asks, and everybody waits on a barrier that counts the bytes.
+// Contiguous bytes, which the copy engine (TMA) of chips of 9.0 and later loads into shared memory:
+// one thread starts the copy, and all wait at a barrier that counts the bytes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lltm_jit {
 
-// `bytes` that lie together, a multiple of 16 as both addresses are.
+// Loads `bytes` contiguous bytes. The number and both addresses are multiples of 16.
 __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int bytes,
                                           CopyBarrier& barrier) {
   asm volatile(
@@ -18,12 +18,12 @@ __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, i
       : "memory");
 }
 
-// Makes what this thread has written to shared memory known to the copy engine.
+// Makes this thread's writes to shared memory visible to the copy engine.
 __device__ __forceinline__ void publish_stores() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// `bytes` that lie together, to memory.
+// Stores `bytes` contiguous bytes from shared memory to global memory.
 __device__ __forceinline__ void store_bulk(void* target, const void* source, int bytes) {
   asm volatile(
       "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
@@ -32,7 +32,7 @@ __device__ __forceinline__ void store_bulk(void* target, const void* source, int
       : "memory");
 }
 
-// Waits for what this thread told the copy engine to store.
+// Waits for the stores that this thread gave the copy engine.
 __device__ __forceinline__ void wait_for_bulk_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

@@ -11,8 +11,8 @@
 #include "core/launch/api.h"
 
 #ifdef LLTM_JIT_CUDA
-// The library's headers may be missing, and so may torch's that include them. So the functions used are declared
-// here. Each version of torch has one of the two.
+// cuBLAS's headers may be missing, and so may the headers of torch that include them. So the
+// functions are declared here. Each version of torch has one of the two overloads.
 extern "C" {
 struct cublasContext;
 [[gnu::weak]] int cublasGemmStridedBatchedEx(
@@ -36,14 +36,14 @@ bool is_float_on_gpu(const Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && tensor.is_cuda();
 }
 
-// With fewer multiplications rounding saves nothing.
+// With fewer multiplications, rounding to TF32 saves no time.
 bool pays_to_round(const Tensor& a, const Tensor& b) {
   constexpr int64_t kManyProducts = int64_t(1) << 25;
   return is_float_on_gpu(a) && a.numel() * b.size(-1) >= kManyProducts;
 }
 
 #ifdef LLTM_JIT_CUDA
-// A row-major matrix for the library, whose order is by columns: the matrix or its transpose is dense.
+// A row-major operand for cuBLAS, which is column-major: the matrix or its transpose is dense.
 struct Operand {
   Tensor matrix;
   int transposed;
@@ -62,12 +62,12 @@ struct Operand {
   }
 };
 
-// A type, as library_types.h of CUDA numbers it.
+// The number that CUDA's library_types.h gives a type.
 int library_type(const Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf ? 2 : tensor.scalar_type() == at::kBFloat16 ? 14 : 0;
 }
 
-// C = A B + `rest` C, for numbers of 16 bits, or floats that are rounded; C may be float. False: the library cannot do it.
+// C = A B + `rest` C, in 16 bits or in floats rounded to TF32; C may be float. False if cuBLAS cannot do it.
 bool multiply_in_library(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
   const Operand left(a), right(b);
   const int64_t largest =
@@ -76,7 +76,7 @@ bool multiply_in_library(const Tensor& a, const Tensor& b, float rest, Tensor& c
   cublasContext* (*with_setup)(bool) = at::cuda::getCurrentCUDABlasHandle;
   if (largest > INT32_MAX || !cublasGemmStridedBatchedEx || (!plain && !with_setup)) return false;
   constexpr int kInFloat = 68, kRoundedToTf32 = 77,
-                kAnyAlgorithm = -1;  // as cublas_api.h names them
+                kAnyAlgorithm = -1;  // the names in cublas_api.h
   const float one = 1;
   const int rows = int(a.size(-2)), depth = int(a.size(-1)), columns = int(b.size(-1));
   const int type = library_type(a);
@@ -99,7 +99,7 @@ bool multiply_in_library(const Tensor&, const Tensor&, float, Tensor&) { return 
 bool multiply_rounded(const Tensor&, const Tensor&, float, Tensor&) { return false; }
 #endif
 
-// Keeps products exact.
+// Turns TF32 off, unless it is wanted.
 struct Precision {
   std::optional<at::NoTF32Guard> exact;
 
@@ -143,7 +143,7 @@ Tensor product_of_library(const Tensor& a, const Tensor& b, bool tf32,
   }
   const Precision precision(tf32);
   if (!initial) return at::_ops::mm::call(a, b);
-  // A product that ends with a bias ignores guards.
+  // A product with a fused bias ignores NoTF32Guard.
   if (is_float_on_gpu(a) && !tf32) return at::_ops::mm::call(a, b).add_(*initial);
   return at::_ops::addmm::call(*initial, a, b, 1, 1);
 }

@@ -1,12 +1,12 @@
-// Products of whole matrices, which are compiled once a family, in products.cpp. No torch header.
+// Products of whole matrices on the CPU, compiled once a family, in matrices.cpp. No torch header.
 #pragma once
 
 #include <cstdint>
 
 namespace lltm_jit {
 
-// C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's;
-// the rows of C are dense. The depth is at least 1.
+// C = A B, plus `initial` in each row if it is not null. One stride of A is 1, and one of B; the
+// rows of C are dense. The depth is at least 1.
 template <typename T>
 struct PackedProduct {
   const T* a;  // [rows, depth]
@@ -18,7 +18,7 @@ struct PackedProduct {
   int64_t c_stride;
   int64_t rows, columns, depth;
 };
-// Note [Packed products]; of float and double. `count` products, at least one, all of the same size.
+// Computes `count` products of one size, at least one, in float or double: Note [Packed products].
 template <typename T>
 void multiply_packed(const PackedProduct<T>* products, int64_t count);
 

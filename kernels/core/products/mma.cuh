@@ -1,11 +1,11 @@
-// The tensor cores' products of a warp: 16 x 8 sums in float, of 16-bit operands with 16 k. Those of chips before 8.0
-// multiply halves alone, with 8 k; there, products of bfloat16 are made of floats.
+// Tensor-core products of a warp: 16 x 8 sums in float, of 16-bit operands with a depth (k) of 16.
+// Chips before 8.0 multiply halves only, with k = 8; they compute products of bfloat16 in float.
 //
 // Note [Fragments]
-// Lane l has of a matrix of 8 x 8 halves the elements (l / 4, l % 4 * 2) and the one to its right,
-// in a register. A (16 x 16) is four such matrices, top and bottom of the left half, then of the
-// right; B (16 x 8) is two, top and bottom, each transposed; the sums (16 x 8) are two, top and
-// bottom. The sums of two neighbouring products are therefore the operand A of the next one as they
+// Of a matrix of 8 x 8 halves, lane l holds the elements (l / 4, l % 4 * 2) and the one to its
+// right in a register. A (16 x 16) is four such matrices: top and bottom of the left half, then of
+// the right. B (16 x 8) is two, top and bottom, each transposed. The sums (16 x 8) are two, top and
+// bottom. So the sums of two neighbouring products are an operand A of the next product as they
 // are, and their transposes are operands B.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace lltm_jit {
 
-// sums += a b without tensor cores. Of each row of A and column of B, four lanes have a quarter of k each.
+// The same without tensor cores: each of four lanes has a quarter of the depth of its row of A and column of B.
 template <typename scalar_t>
 __device__ __forceinline__ void multiply_in_floats(float (&sums)[4], const uint32_t (&a)[4],
                                                    const uint32_t (&b)[2]) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void multiply_in_floats(float (&sums)[4], const uint3
   }
 }
 
-// sums += a b. Volatile, so that it stays between the loads and stores around it.
+// sums += a b. Volatile, so that the compiler keeps it between the loads and stores around it.
 template <typename scalar_t>
 __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
                                     const uint32_t (&b)[2]) {
@@ -67,8 +67,8 @@ __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
 #endif
 }
 
-// The same of floats as TF32, with 8 k, on chips of 8.0 and later. Lane l has of A the elements (l / 4, l % 4) and
-// (l / 4 + 8, l % 4), then those four columns to the right; and of B (l % 4, l / 4) and the one four rows below.
+// The same for floats as TF32, with k = 8, for chips of 8.0 and later. Of A, lane l has the elements (l / 4, l %
+// 4), (l / 4 + 8, l % 4) and those four columns to the right; of B, (l % 4, l / 4) and the one four rows below.
 __device__ __forceinline__ void mma_tf32(float (&sums)[4], const uint32_t (&a)[4],
                                          const uint32_t (&b)[2]) {
   asm volatile(

@@ -1,12 +1,12 @@
-// Products of many rows, with both sides packed as the register tiles of panels.h read them.
+// Products of many rows, with both operands packed in the order in which panels.h reads them.
 //
 // Note [Packed products]
-// MKL reached about half of an AMD processor's peak. On Intel's, for which it is made, a layer takes about as long
-// with this product.
-// The loops go over columns that fit a core's own cache with their depth, then blocks of rows, then depth; if the
-// depth is large, as in a gradient of weights, C is in the cache instead. Threads share the rows and wait for
-// nobody. Each packs B for itself, which takes little time if there are many rows. An element's bits depend
-// neither on other rows nor on the threads.
+// MKL reaches about half of an AMD processor's peak. On Intel processors, which MKL is made for, a
+// layer takes about as long with this product as with MKL's.
+// The loops go over columns that fit a core's own cache with their depth, then blocks of rows, then
+// depth; if the depth is large, as in a gradient of weights, C is in the cache instead. Threads
+// share the rows and never wait. Each packs B for itself, which takes little time if there are many
+// rows. An element's bits depend neither on other rows nor on the threads.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace lltm_jit {
 
-// What one thread does: rows [begin, end).
+// One thread's work: rows [begin, end).
 template <typename T>
 class PackedRows {
  public:
@@ -56,10 +56,10 @@ class PackedRows {
   const int64_t begin_, end_;
   const bool a_in_place_ = product_.a_depth_stride == 1;
   const int64_t block_depth_ = packed_block_depth(product_.depth);
-  // Strips of whole pages would share their places in the cache.
+  // The padding keeps strips out of each other's cache sets, which whole pages would share.
   const int64_t strip_stride_ = block_depth_ * kRows + 2 * kLanes;
-  // The kept part of B: all columns if that leaves a block of depth, since C is then read once for each kept depth
-  // and A once; else all of the depth, and A is read for each kept column.
+  // The kept part of B. If a block of its depth fits for all columns, all columns are kept, and C is read once
+  // per kept depth and A once. Else the whole depth is kept, and A is read once per kept block of columns.
   const int64_t kept_columns_ =
       std::min(whole_vectors(product_.columns),
                product_.columns <= kKept / kBlockDepth || product_.depth > PackedBounds::kDeep
@@ -83,7 +83,7 @@ class PackedRows {
     }
   }
 
-  // Panels one after the other, each with rows of its columns.
+  // Packs B into panels, one after the other, each with the rows of its columns.
   void pack_b(int64_t column, int64_t width, int64_t k, int64_t k_end) {
     const int64_t depth = k_end - k;
     const T* b = product_.b + column * product_.b_column_stride + k * product_.b_depth_stride;
@@ -102,7 +102,7 @@ class PackedRows {
     });
   }
 
-  // Rows of A as columns of a vector's width: `count` of them, the others zeros.
+  // Copies rows of A to columns of a vector's width: `count` rows, and zeros for the others.
   static void copy_transposed(const T* rows, int64_t stride, int64_t count, int64_t length,
                               T* target, int64_t target_stride) {
     for (int64_t k = 0; k < length; k += kLanes) {
@@ -116,11 +116,11 @@ class PackedRows {
     }
   }
 
-  // Strips of kRows rows of A, which lie side by side in memory, one after the other.
+  // Packs A, whose columns are contiguous, into strips of kRows rows, one after the other.
   void pack_a(int64_t row, int64_t row_end, int64_t k, int64_t depth) {
     const T* a = product_.a + row + k * product_.a_depth_stride;
     const int64_t whole = (row_end - row) / kRows * kRows;
-    constexpr int64_t kAhead = 8;  // rows of depth, too far apart for the processor's own prefetch
+    constexpr int64_t kAhead = 8;  // of depth: rows are too far apart for the hardware prefetcher
     for (int64_t i = 0; i < depth; ++i, a += product_.a_depth_stride) {
       T* target = a_.get() + i * kRows;
       prefetch_row(a + kAhead * product_.a_depth_stride, row_end - row);

@@ -12,8 +12,8 @@
 
 namespace lltm_jit {
 
-// Transposes as many vectors as they have lanes. Interleaving the halves moves the last bit of a place
-// (vector, lane) to the front; after all bits of the lane, vector and lane have changed places.
+// Transposes as many vectors as they have lanes. Interleaving the halves moves the last bit of an element's
+// place (vector, lane) to the front. After one round per bit of the lane, vector and lane have changed places.
 template <typename Vec>
 inline void transpose(Vec (&vectors)[Vec::size()]) {
   constexpr int kLanes = Vec::size(), kHalf = kLanes / 2;
@@ -28,15 +28,15 @@ inline void transpose(Vec (&vectors)[Vec::size()]) {
   }
 }
 
-// Prefetches a row: a step, or a tile's products, takes long enough to hide the latency of memory.
+// Prefetches a row: a step, or a tile's products, takes long enough to hide the memory's latency.
 template <typename T>
 void prefetch_row(const T* row, int64_t count) {
   constexpr int64_t kLine = 64 / sizeof(T);
   for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(row + i, 0, 2);
 }
 
-// C = A B, or `sums` + A B if that is not null, for the rows and columns of one tile or of several side by side.
-// The rows of B, C and the sums are dense.
+// C = A B, or `sums` + A B if `sums` is not null, for one tile or several side by side. The rows of
+// B, C and the sums are dense.
 template <typename acc_t>
 struct Tile {
   const acc_t* a;
@@ -54,7 +54,7 @@ struct Tile {
 template <typename acc_t, int kRows, int kVectors>
 C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
   using Vec = at::vec::Vectorized<acc_t>;
-  constexpr int64_t kRowsAhead = 16;  // of B; where it lies in place, they are far apart
+  constexpr int64_t kRowsAhead = 16;  // of B, which are far apart if B is read in place
   Vec sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -81,7 +81,7 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
   }
   constexpr int kLast = kVectors - 1;
   const int64_t in_last = std::min<int64_t>(Vec::size(), tile.columns - kLast * Vec::size());
-  // Blocks of sums are added up: rounding errors grow with their number, not with the depth.
+  // The depth is summed in blocks: rounding errors grow with the number of blocks, not with the depth.
   if (tile.sums != nullptr) {
     const int64_t sums_stride = tile.sums_stride;
     const acc_t* initial = tile.sums;
@@ -94,7 +94,7 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
       sums[r][kLast] = load(initial + kLast * Vec::size(), in_last) + sums[r][kLast];
     }
   }
-  const int64_t c_stride = tile.c_stride;  // or each store would have it read again
+  const int64_t c_stride = tile.c_stride;  // else each store would reload it
   acc_t* c = tile.c;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r, c += c_stride) {
@@ -104,7 +104,7 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
   }
 }
 
-// panel_tile of 1 to kRows rows and 1 to kVectors vectors: compiled once a family, in matrices.cpp.
+// panel_tile for 1 to kRows rows and 1 to kVectors vectors, compiled once a family, in matrices.cpp.
 template <typename acc_t>
 struct PanelTiles {
   using Shape = RegisterTile<acc_t>;
@@ -120,7 +120,7 @@ const PanelTiles<float>::Array PanelTiles<float>::all;
 template <>
 const PanelTiles<double>::Array PanelTiles<double>::all;
 
-// Up to kRows rows of all columns, from left to right.
+// Multiplies up to kRows rows by all columns, from left to right.
 template <typename acc_t>
 void multiply_strip(Tile<acc_t> tile, int64_t rows) {
   using Shape = RegisterTile<acc_t>;
@@ -136,8 +136,8 @@ void multiply_strip(Tile<acc_t> tile, int64_t rows) {
   }
 }
 
-// In tiles of equally many rows, or nearly: those of one or two keep no multiplier busy. In the header: a product
-// that calls it takes a quarter longer than one that it is part of.
+// Uses tiles of (nearly) equal numbers of rows, because tiles of one or two rows leave multipliers
+// idle. It is in the header because a product that calls it out of line takes a quarter longer.
 template <typename acc_t>
 void multiply_rows(Tile<acc_t> tile, int64_t rows) {
   constexpr int64_t kRows = RegisterTile<acc_t>::kRows;
@@ -151,7 +151,7 @@ void multiply_rows(Tile<acc_t> tile, int64_t rows) {
   }
 }
 
-// Copies rows of `columns` elements to rows of `target_stride`, filled with zeros up to whole vectors.
+// Copies rows of `columns` elements to rows of `target_stride`, and fills these with zeros up to whole vectors.
 template <typename scalar_t>
 void copy_block(const scalar_t* source, int64_t source_stride, int64_t rows, int64_t columns,
                 opmath_t<scalar_t>* target, int64_t target_stride) {
@@ -165,7 +165,7 @@ void copy_block(const scalar_t* source, int64_t source_stride, int64_t rows, int
   }
 }
 
-// The number of columns to take next: for four vectors, two and two are faster than three and one.
+// The number of columns to take next. Four vectors are faster as two and two than as three and one.
 template <typename acc_t>
 int64_t panel_columns(int64_t left) {
   using Shape = RegisterTile<acc_t>;

@@ -1,20 +1,20 @@
 // Matrix products on the CPU, as tiles whose sums stay in vector registers.
 //
 // Note [Two tiles]
-// dot_tile multiplies rows by rows (A B^T): both are read along their rows, lane by lane, and the
-// lanes are summed at the end, so nothing is copied or transposed first: for few rows. panel_tile
-// multiplies rows by columns (A B): it reads B along its rows and broadcasts the elements of A. What
-// it reads is of the arithmetic type: 16-bit rows of A are converted once, and blocks of B once for
-// many tiles. Either way each vector that is loaded serves several multiply-adds, and there are enough
-// independent sums to keep the multipliers busy. A sum's order depends on nothing but the sizes of the
-// whole product, so the number of threads, and how the work is divided among them, changes no bit.
+// dot_tile multiplies rows by rows (A B^T). It reads both along their rows, lane by lane, and sums
+// the lanes at the end. It copies and transposes nothing, which suits few rows. panel_tile
+// multiplies rows by columns (A B). It reads B along its rows and broadcasts the elements of A,
+// both in the arithmetic type: 16-bit rows of A are converted once, and blocks of B once for many
+// tiles. In both, each loaded vector serves several multiply-adds, and enough independent sums keep
+// the multipliers busy. The order of a sum depends only on the sizes of the whole product, so
+// neither the number of threads nor the division of the work changes a bit.
 #pragma once
 
 #include "core/types/vectorized.h"
 
 namespace lltm_jit {
 
-// How many sums fit the registers.
+// The number of sums that fit in the registers.
 template <typename acc_t>
 struct RegisterTile {
   using Vec = at::vec::Vectorized<acc_t>;

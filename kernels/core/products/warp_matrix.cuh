@@ -1,5 +1,5 @@
-// Tensor cores for products that stay in a warp's registers: 16 x 8 sums at a time, of half
-// operands. Sums in half of 16 k are for code of chips of 8.0 and later. See Note [Fragments] (mma.cuh).
+// Tensor-core products that stay in a warp's registers: 16 x 8 sums at a time, of half operands.
+// Sums in half with k = 16 need code for chips of 8.0 or later. See Note [Fragments] (mma.cuh).
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace lltm_jit {
 
-// Sums in half: register r has rows l / 4 + 8 r.
+// Sums in half: register r has row l / 4 + 8 r.
 struct HalfSums {
   uint32_t value[2];
 };
 
-// Sums in float: elements 2 r and 2 r + 1 are those of register r.
+// Sums in float: elements 2 r and 2 r + 1 are those of register r of HalfSums.
 struct FloatSums {
   float value[4];
 };
 
-// a b + c, of 16 k, for operands of a 16-bit type.
+// a b + c, with k = 16, for operands of a 16-bit type.
 template <typename scalar_t>
 __device__ __forceinline__ FloatSums multiply_add_as(const uint32_t (&a)[4], const uint32_t (&b)[2],
                                                      FloatSums c) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ FloatSums multiply_add(const uint32_t (&a)[4], const 
   return multiply_add_as<Half>(a, b, c);
 }
 
-// The same of 8 k: the left half of A and the top of B.
+// The same with k = 8: the left half of A and the top of B.
 __device__ __forceinline__ HalfSums multiply_add(const uint32_t (&a)[2], const uint32_t& b,
                                                  const HalfSums& c) {
   HalfSums d;
@@ -68,8 +68,8 @@ __device__ __forceinline__ uint32_t transpose(uint32_t matrix) {
   return result;
 }
 
-// kCount (1, 2 or 4) matrices, or their transposes, from shared memory. Each eight lanes name the rows of one,
-// 16 bytes each; the lanes that are left over name any.
+// Loads kCount (1, 2 or 4) matrices, or their transposes, from shared memory. Each eight lanes give
+// the addresses of one matrix's rows, 16 bytes each; the other lanes may give any.
 template <bool kTransposed, int kCount>
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[kCount], uint32_t row) {
 #define LLTM_JIT_LOAD(count, names, address, ...)                                            \
@@ -95,8 +95,8 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[kCount], uint32_t ro
 #undef LLTM_JIT_LOAD
 }
 
-// Transposes of kCount (2 or 4) matrices to shared memory, each eight lanes naming the rows of one; the
-// lanes that are left over name any.
+// Stores the transposes of kCount (2 or 4) matrices to shared memory. Each eight lanes give the
+// addresses of one matrix's rows; the other lanes may give any.
 template <int kCount>
 __device__ __forceinline__ void store_transposed(uint32_t row, const uint32_t (&r)[kCount]) {
   static_assert(kCount == 2 || kCount == 4);

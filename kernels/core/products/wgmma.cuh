@@ -1,16 +1,16 @@
 // A warpgroup's share of a matrix product on the tensor cores of chips of 9.0, for the 16-bit types:
 // 64 x kN sums in registers, the right operand in shared memory, the left one there or in registers.
 //
-// The rows of both operands run along k, 64 elements (128 bytes) of it at a time. Eight rows make a
-// block of 1024 bytes, at a multiple of as many, in which 16-byte chunk c of row r lies at chunk c ^ r,
-// so that eight rows' chunks touch different banks (PTX ISA, "128-byte swizzle").
+// The rows of both operands run along k, 64 elements (128 bytes) at a time. Eight rows make a block
+// of 1024 bytes, at a multiple of 1024. In it, 16-byte chunk c of row r lies at chunk c ^ r, so
+// that the chunks of eight rows touch different banks (PTX ISA, "128-byte swizzle").
 #pragma once
 
 #include <cstdint>
 
 #include "core/memory/bulk_copy.cuh"
 
-// Code for 9.0 alone ("9.0a") has these instructions; code for 9.0 and what comes after has not.
+// Only code for 9.0 alone ("9.0a") has these instructions; code for "9.0 and later" has not.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define LLTM_JIT_HAS_WGMMA 1
 #else
@@ -21,7 +21,7 @@ namespace lltm_jit {
 
 constexpr int kSwizzledRow = 64;  // elements
 
-// Eight rows, and those that follow, as the instruction is told of them: address and the 1024 bytes from
+// Describes eight rows, and those that follow, to the instruction: the address, the 1024 bytes from
 // eight rows to the next in units of 16 bytes, and the layout.
 template <typename scalar_t>
 __device__ __forceinline__ uint64_t matrix_descriptor(const scalar_t* rows) {
@@ -55,8 +55,8 @@ __device__ __forceinline__ uint64_t matrix_descriptor(const scalar_t* rows) {
   }
 // clang-format on
 
-// Adds the products of 16 of k, begun and not waited for. Element e of lane l of warp w is the sum at
-// row 16 w + l / 4 + e / 2 % 2 * 8, column e / 4 * 8 + l % 4 * 2 + e % 2.
+// Starts a product with k = 16 and does not wait for it. Element e of lane l of warp w is the sum
+// at row 16 w + l / 4 + e / 2 % 2 * 8, column e / 4 * 8 + l % 4 * 2 + e % 2.
 template <typename scalar_t, int kN>
 __device__ __forceinline__ void wgmma(float (&sums)[kN / 2], uint64_t a, uint64_t b) {
   if constexpr (std::is_same_v<scalar_t, Half>) {
@@ -66,8 +66,8 @@ __device__ __forceinline__ void wgmma(float (&sums)[kN / 2], uint64_t a, uint64_
   }
 }
 
-// The same with A in registers, as mma.sync takes the 16 rows of each warp. They must not change before
-// wait_for_products() has waited for them.
+// The same with A in registers, in mma.sync's layout for the 16 rows of each warp. The registers
+// must not change before wait_for_products() has waited for the product.
 __device__ __forceinline__ void wgmma_of_registers(float (&sums)[64], const uint32_t (&a)[4],
                                                    uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" LLTM_JIT_NAMES_60
@@ -83,7 +83,7 @@ __device__ __forceinline__ void wgmma_of_registers(float (&sums)[64], const uint
 #undef LLTM_JIT_SUMS_12
 #undef LLTM_JIT_SUMS_4
 
-// Warpgroups of a block share its registers: one gives some up, or takes more, so that each thread has kCount.
+// Gives registers up to the block's other warpgroups, or takes theirs, until each thread has kCount.
 template <int kCount>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -93,7 +93,7 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-// Before the first product of sums or operands that registers hold.
+// Call this before the first product whose sums or operands are in registers.
 __device__ __forceinline__ void fence_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -102,7 +102,7 @@ __device__ __forceinline__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Begins to add the products of 64 rows of A and kN rows of B, and of the rows' whole length.
+// Starts the product of 64 rows of A and kN rows of B, over the rows' whole length.
 template <typename scalar_t, int kN>
 __device__ __forceinline__ void begin_products(float (&sums)[kN / 2], const scalar_t* a,
                                                const scalar_t* b) {
@@ -116,7 +116,7 @@ __device__ __forceinline__ void begin_products(float (&sums)[kN / 2], const scal
   commit_products();
 }
 
-// Waits until at most kPending of the groups begun, or committed, are under way.
+// Waits until at most kPending of the committed groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");

@@ -1,10 +1,10 @@
 // Functions of a Python module, on Python's own C API.
 //
 // Note [Without pybind11]
-// pybind11's headers, and its code that every module contains, take longer to compile than all that a
-// family registers; only variant.cpp reads them. What operators need is here: positional
-// arguments, the GIL released, and torch's own translation of exceptions. torch's headers for Python
-// include pybind11's, so the names that are needed of them are declared here.
+// pybind11's headers, and the code that it adds to every module, take longer to compile than
+// everything a family registers; only variant.cpp includes them. Operators need positional
+// arguments, a released GIL, and torch's translation of exceptions; these are here. torch's headers
+// for Python include pybind11's, so the few names needed of them are declared here.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
@@ -52,10 +52,10 @@ class ReleasedGil {
   PyThreadState* state_;
 };
 
-// Thrown where Python's error is set already.
+// Thrown if Python's error is set already.
 struct ErrorIsSet {};
 
-// What `function()` gives; null with Python's error set where it throws.
+// The result of function(), or null with Python's error set if it throws.
 template <typename Function>
 PyObject* translated(const Function& function) {
   try {
@@ -87,8 +87,8 @@ struct Given {
   }
 };
 
-// Where an object of torch.Tensor has its at::Tensor: behind its head, up to torch 2.10 behind a flag,
-// too. Found by a tensor that is known, so that nothing else is ever taken for one.
+// The offset of the at::Tensor in an object of torch.Tensor: after the object's head and, up to
+// torch 2.10, a flag. A known tensor shows where it is, so that nothing else is ever taken for one.
 inline size_t find_tensor() {
   const at::Tensor tensor = at::detail::empty_cpu({0}, at::kFloat, /*pin_memory=*/false);
   const Owned object(THPVariable_Wrap(tensor));
@@ -101,7 +101,7 @@ inline size_t find_tensor() {
   TORCH_CHECK(false, "lltm_jit does not know where objects of this torch's Tensor keep their data");
 }
 
-// Set by create(), before any call: to look for it in one would need a lock, with the GIL held.
+// create() sets it before any call. Searching during a call would need a lock, with the GIL held.
 inline size_t tensor_offset = 0;
 
 template <typename T>
@@ -139,7 +139,7 @@ inline double value(As<double>, const Given& given) {
   return value;
 }
 
-// A view of the object, which the caller holds.
+// A view of the object, which the caller keeps alive.
 inline std::string_view value(As<std::string_view>, const Given& given) {
   Py_ssize_t size = 0;
   const char* text =
@@ -153,13 +153,13 @@ std::optional<T> value(As<std::optional<T>>, const Given& given) {
   return given.object == Py_None ? std::nullopt : std::optional<T>(value(As<T>(), given));
 }
 
-// A number is a list of one.
+// A single number counts as a list of one.
 template <typename T>
 c10::SmallVector<T, 4> value(As<at::ArrayRef<T>>, const Given& given) {
   if (PyIndex_Check(given.object)) return {value(As<T>(), given)};
   const Owned items(PySequence_Fast(given.object, ""));
   if (!items) given.refuse("a sequence");
-  c10::SmallVector<T, 4> values;  // of few, without an allocation
+  c10::SmallVector<T, 4> values;  // short lists need no allocation
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
     values.push_back(value(As<T>(), {given.function, given.number, item}));
@@ -205,11 +205,11 @@ PyObject* object_of(const std::tuple<Results...>& results) {
 
 // ---------------------------------------------------------------------------------------- calls --
 
-// What a function takes for its tensors.
+// The objects that a function accepts as tensors.
 enum class Tensors {
-  Any,  // those of subclasses, too: the caller has asked whether they override torch's functions
+  Any,  // also subclasses: the caller has asked whether they override torch's functions
   Plain,  // torch.Tensor and Parameter on a CPU or GPU, with no mode that overrides torch's functions.
-          // At anything else it gives NotImplemented, and its caller looks closer.
+          // For anything else the function returns NotImplemented, and its caller looks closer.
 };
 
 template <typename T>
@@ -235,7 +235,7 @@ bool are_plain(Result (*)(Args...), PyObject* const* objects, std::index_sequenc
 template <typename Result, typename... Args, size_t... kIndex>
 PyObject* call(Result (*function)(Args...), const char* name, PyObject* const* objects,
                std::index_sequence<kIndex...>) {
-  // Braces, so that the first argument is looked at first.
+  // Braces, so that the first argument is read first.
   const std::tuple<decltype(value(As<std::decay_t<Args>>(), Given()))...> values{
       value(As<std::decay_t<Args>>(), Given{name, kIndex + 1, objects[kIndex]})...};
   const auto released = [&] {
@@ -250,7 +250,7 @@ PyObject* call(Result (*function)(Args...), const char* name, PyObject* const* o
   }
 }
 
-// Calls a function without the GIL, with objects of Python for its arguments.
+// Calls a function without the GIL, and takes its arguments from Python objects.
 template <typename Result, typename... Args>
 PyObject* call(Result (*function)(Args...), const char* name, Tensors tensors,
                PyObject* const* objects, Py_ssize_t count) {

@@ -1,6 +1,6 @@
-// In a unit of its own, for pybind11's headers take as long to compile as a family's bindings.
+// A unit of its own, because pybind11's headers take as long to compile as a family's bindings.
 #if defined(__OPTIMIZE__) && !defined(__clang__)
-#pragma GCC optimize("O1")  // of code beside a build of seconds
+#pragma GCC optimize("O1")  // this code only starts builds, which take seconds
 #endif
 
 #include "core/launch/api.h"

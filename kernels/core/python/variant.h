@@ -8,8 +8,8 @@
 //                           "float16, hidden 512"};
 //   });
 //
-// Python has declared the kernel of this name (lltm_jit/jit/variants.py), and compiles it. Where it is compiled for the
-// GPU alone, a table of `const void` has the driver's handles of kernels, which cuLaunchKernelEx() takes.
+// Python has declared the kernel of this name (lltm_jit/jit/variants.py), and compiles it. If it is compiled
+// for the GPU alone, a table of `const void` has the driver's handles, which cuLaunchKernelEx() takes.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@
 
 namespace lltm_jit {
 
-// What is to be compiled: a declared kernel, the C function wanted of it, the macros, and what the
-// variant is called when it is built. Those `beside` it will be asked for soon, and compile at the same time.
+// A variant to compile: a declared kernel, the C function wanted from it, the macros, and the variant's
+// name in build messages. The requests `beside` it will be asked for soon, and compile at the same time.
 struct VariantRequest {
   std::string kernel;
   std::string function;
@@ -34,19 +34,19 @@ struct VariantRequest {
   std::vector<VariantRequest> beside = {};
 };
 
-// The function's address, or the kernel's handle. Takes the GIL, and throws Python's own exception where there is
-// none; null where the kernel is declared as optional and there is no compiler for it.
-// Defined in core/python/variant_calls.h, which variant.cpp includes.
+// The function's address, or the kernel's handle. It takes the GIL, and throws Python's own
+// exception if the variant does not build; it is null if the kernel is declared as optional and no
+// compiler is found. Defined in core/python/variant_calls.h, which variant.cpp includes.
 void* load_variant(const VariantRequest& request);
 
-// The variants of one function that this library has asked for, by keys of a few numbers. Any number
-// of threads may ask, with or without the GIL, and so may a forked child: a look takes no lock.
+// The variants of one function that this library has loaded, by keys of a few numbers. Any number
+// of threads may ask, with or without the GIL, and so may a forked child: a lookup takes no lock.
 template <typename Function, typename... Parts>
 class VariantTable {
  public:
   using Key = std::tuple<Parts...>;
 
-  // The function for a key. `request()` is called where it is not here yet, and says what it is.
+  // The function for a key. If it is not loaded yet, `request()` describes it.
   template <typename Request>
   Function* get(const Key& key, const Request& request) {
     auto& newest = chain(key);
@@ -72,11 +72,11 @@ class VariantTable {
       ((sum = 31 * sum + std::hash<std::decay_t<decltype(parts)>>()(parts)), ...);
       return sum;
     };
-    // The upper bits of a product by the golden ratio: sizes tend to be multiples of 64.
+    // The upper bits of a product with the golden ratio, because sizes tend to be multiples of 64.
     return chains_[std::apply(hash, key) * 0x9E3779B97F4A7C15 >> 56];
   }
 
-  // Two threads that asked at the same time add the same function twice, which does no harm.
+  // Two threads that ask at the same time may add the same function twice, which does no harm.
   static Function* add(Chain& newest, const Key& key, Function* function) {
     auto* entry = new Entry{key, function, newest.load(std::memory_order_relaxed)};
     while (!newest.compare_exchange_weak(entry->next, entry, std::memory_order_release)) {

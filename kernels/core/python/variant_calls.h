@@ -25,7 +25,7 @@ void* load_variant(const VariantRequest& request) {
   return reinterpret_cast<void*>(address.cast<uintptr_t>());
 }
 
-// An exception of Python's, such as one of a build, comes back to Python as the object that it was.
+// An exception from Python, such as a build error, reaches Python again as the same object.
 static const bool kPybindIsTranslated = [] {
   python::translate_pybind = [](const std::exception_ptr& thrown) {
     try {

@@ -1,4 +1,4 @@
-// The C++ types of the element types, as the CPU has them.
+// The CPU's C++ types of the element types.
 #pragma once
 
 #include <c10/util/BFloat16.h>

@@ -1,4 +1,4 @@
-// CUDA side of the element types: half and bfloat16 compute in float.
+// CUDA's types of the element types: half and bfloat16 compute in float.
 #pragma once
 
 #include <type_traits>
@@ -7,8 +7,8 @@
 
 namespace lltm_jit {
 
-// The 16-bit types as they lie in memory. Kernels only convert them; <cuda_fp16.h> and <cuda_bf16.h>,
-// which can do everything with them, would cost every source a third of a second.
+// The 16-bit types as they lie in memory. Kernels only convert them. <cuda_fp16.h> and <cuda_bf16.h>,
+// which have all operations, would add a third of a second to each source's compile time.
 struct Half {
   uint16_t bits;
 };

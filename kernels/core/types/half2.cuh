@@ -1,6 +1,6 @@
-// Two 16-bit floats in a register: what kernels that compute in half do with them, without
-// <cuda_fp16.h>. The first of a pair is in the lower bits. pack2(), first_of() and second_of() are for all chips, the
-// others for code of chips of 8.0 and later.
+// Two 16-bit floats in a register, for kernels that compute in half, without <cuda_fp16.h>. The
+// first of a pair is in the lower bits. pack2(), first_of() and second_of() work on all chips, the
+// others need code for chips of 8.0 or later.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ __device__ __forceinline__ float second_of(uint32_t pair) {
   }
 }
 
-// The larger of a, which is not negative, and the magnitude of b. A NaN stays one.
+// The larger of a, which is not negative, and the magnitude of b. A NaN stays a NaN.
 template <typename scalar_t>
 __device__ __forceinline__ uint32_t max_magnitude2(uint32_t a, uint32_t b) {
   uint32_t magnitude, larger;
@@ -57,13 +57,13 @@ __device__ __forceinline__ uint32_t half2_multiply(uint32_t a, uint32_t b) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
 }
-// A NaN stays one.
+// The larger of each pair of halves; a NaN stays a NaN.
 __device__ __forceinline__ uint32_t half2_max(uint32_t a, uint32_t b) {
   uint32_t larger;
   asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
   return larger;
 }
-// x, but not beyond limit or its negative.
+// Clamps x to [-limit, limit].
 __device__ __forceinline__ uint32_t half2_clamp(uint32_t x, uint32_t limit) {
   uint32_t clamped;
   asm("min.NaN.f16x2 %0, %1, %2;"
@@ -71,7 +71,7 @@ __device__ __forceinline__ uint32_t half2_clamp(uint32_t x, uint32_t limit) {
       : "r"(half2_max(x, limit ^ 0x80008000u)), "r"(limit));
   return clamped;
 }
-// All bits of each half where |a| > b.
+// Sets all bits of each half where |a| > b.
 __device__ __forceinline__ uint32_t half2_magnitude_above(uint32_t a, uint32_t b) {
   uint32_t above;
   asm("{.reg .b32 magnitude;\n"
@@ -82,19 +82,19 @@ __device__ __forceinline__ uint32_t half2_magnitude_above(uint32_t a, uint32_t b
   return above;
 }
 
-// The bytes of `a` (0 to 3) and `b` (4 to 7) that the digits of kChoice name, the last one first; with 8
-// more, all bits of a byte are its highest one.
+// Selects bytes of `a` (0 to 3) and `b` (4 to 7) by the digits of kChoice, the last digit first. A
+// digit plus 8 fills the byte with the highest bit of the one selected.
 template <uint32_t kChoice>
 __device__ __forceinline__ uint32_t permute_bytes(uint32_t a, uint32_t b) {
   uint32_t bytes;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "n"(kChoice));
   return bytes;
 }
-// All bits of a byte are a sign: bytes 0 and 2 those of the halves of a, 1 and 3 those of b.
+// Fills each byte with a sign: bytes 0 and 2 with those of the halves of a, 1 and 3 with those of b.
 __device__ __forceinline__ uint32_t sign_bytes2(uint32_t a, uint32_t b) {
   return permute_bytes<0xfbd9>(a, b);
 }
-// The other way round: all bits of a half are the highest one of byte r, or r + 2.
+// The reverse: fills each half with the highest bit of byte r, or r + 2.
 __device__ __forceinline__ uint32_t spread_bytes2(uint32_t bytes, int r) {
   return r == 0 ? permute_bytes<0xaa88>(bytes, 0) : permute_bytes<0xbb99>(bytes, 0);
 }

@@ -50,7 +50,7 @@ inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::expm1(const 
 }
 #endif
 
-// The last elements of 16-bit rows, one by one: out of line, since few are read so.
+// Reads the last elements of 16-bit rows one by one. It is out of line, because few are read so.
 template <typename scalar_t>
 C10_NOINLINE at::vec::Vectorized<float> load_tail(const scalar_t* source, int64_t count) {
   float lanes[at::vec::Vectorized<float>::size()] = {};
@@ -58,7 +58,7 @@ C10_NOINLINE at::vec::Vectorized<float> load_tail(const scalar_t* source, int64_
   return at::vec::Vectorized<float>::loadu(lanes);
 }
 
-// Reads `count` elements (at most a vector's lanes) as their arithmetic type; further lanes are
+// Reads `count` elements (at most a vector's lanes) in their arithmetic type; the other lanes are
 // zero.
 template <typename scalar_t>
 inline at::vec::Vectorized<opmath_t<scalar_t>> load(const scalar_t* source, int64_t count) {
@@ -73,12 +73,12 @@ inline at::vec::Vectorized<opmath_t<scalar_t>> load(const scalar_t* source, int6
   }
 }
 
-// The first `count` lanes, rounded to a 16-bit type.
+// Rounds the first `count` lanes to a 16-bit type.
 template <typename scalar_t>
 inline void store_rounded(scalar_t* target, const at::vec::Vectorized<float>& value,
                           int64_t count) {
 #if defined(CPU_CAPABILITY_AVX512)
-  // convert_from_float() rounds two vectors, which takes twice as long.
+  // convert_from_float() rounds two vectors, which would take twice as long.
   __m256i rounded;
   if constexpr (std::is_same_v<scalar_t, c10::Half>) {
     rounded = at::vec::cvtfp32_fp16(value);

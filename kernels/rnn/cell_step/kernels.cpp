@@ -1,5 +1,5 @@
-// The LLTM operators on CPU and CUDA, and on meta tensors their results alone: allocation, and which
-// kernels run.
+// The LLTM operators on CPU and CUDA, and their results' shapes on meta tensors: allocation, and
+// the choice of kernels.
 #include "rnn/cell_step/kernels.h"
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 namespace lltm_jit {
 namespace {
 
-// For the CPU, or the current GPU.
+// The plan for the CPU, or for the current GPU.
 LltmPlan plan_for(const Tensor& input, const LltmProblem& problem) {
 #ifdef LLTM_JIT_CUDA
   if (input.is_cuda()) {
@@ -41,12 +41,12 @@ bool rows_aligned(const Tensor& matrix) {
 
 bool rows_apart(const Tensor& matrix) { return matrix.stride(0) >= matrix.size(1); }
 
-// The inputs as the kernels with their own products take them, and which of those run.
+// The inputs in the form that the kernels with their own products need, and the plan.
 struct ProductInputs {
   Tensor input, weights, old_h;
   LltmProblem problem;
   LltmPlan plan;
-  // For the backward pass: whether the gradients of input and old_h are wanted.
+  // For the backward pass: whether the gradients of input and old_h are asked for.
   ProductInputs(const Tensor& input_, const Tensor& weights_, const Tensor& old_h_,
                 bool grad_input = false, bool grad_old_h = false)
       : input(dense_rows(input_)), weights(dense_rows(weights_)), old_h(dense_rows(old_h_)) {
@@ -73,7 +73,7 @@ struct ProductInputs {
   }
 };
 
-// The results of a forward pass, to be written.
+// Allocates the results of a forward pass.
 StateAndGates allocate(const CellInputs& in, bool save_gates) {
   const Tensor &old_h = in.old_h, &old_cell = in.old_cell;
   Tensor gates;
@@ -123,7 +123,7 @@ StateAndGates forward(const CellInputs& in, bool save_gates) {
   return {new_h, new_cell, gates};
 }
 
-// The gradients that are wanted, to be written.
+// Allocates the gradients that are asked for.
 Gradients allocate(const BackwardInputs& in) {
   const auto wanted = [&](size_t i, const Tensor& like) {
     return in.output_mask[i] ? empty(like.sym_sizes(), like) : Tensor();
@@ -132,7 +132,7 @@ Gradients allocate(const BackwardInputs& in) {
           wanted(3, in.cell.old_h), wanted(4, in.cell.old_cell)};
 }
 
-// The gradients that are products with those of the pre-activations: all but the old cell's.
+// Computes the gradients that are products with the pre-activations' gradients: all but old_cell's.
 void products(const Tensor& grad_pre, const CellInputs& in, Gradients& grads) {
   auto& [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] = grads;
   const ProductInputs inputs(in.input, in.weights, in.old_h, grad_input.defined(),
@@ -147,7 +147,7 @@ void products(const Tensor& grad_pre, const CellInputs& in, Gradients& grads) {
     LLTM_JIT_RUN(in.input, args, lltm_products_cpu, launch_lltm_products);
     return;
   }
-  // Without the concatenation of the forward pass: each block of columns is a product of its own.
+  // Without the forward pass's concatenation: each block of columns is a separate product.
   const int64_t hidden_size = in.old_h.size(1);
   const auto product = [](Tensor out, const Tensor& a, const Tensor& b) {
     at::_ops::mm_out::call(a, b, out);

@@ -1,6 +1,6 @@
-// Contract between the LLTM cell's host code (kernels.cpp) and its kernels (cpu/pointwise.cpp and
-// cpu/gemm.cpp; cuda/pointwise.cu, cuda/gemm.cu, cuda/products.cu and cuda/cluster.cu). No
-// torch header: every pointer is raw, every array row-major, and dense if nothing else is said.
+// The contract between the LLTM cell's host code (kernels.cpp) and its kernels (cpu/pointwise.cpp and
+// cpu/gemm.cpp; cuda/pointwise.cu, cuda/gemm.cu, cuda/products.cu and cuda/cluster.cu). No torch
+// header: every pointer is raw, and every array is row-major and dense unless stated otherwise.
 //
 // A gates array holds, row by row, the input gate, the output gate and the candidate cell, each of
 // hidden_size elements. States h and gates have the element type `type`; cells have `cell_type`,
@@ -17,7 +17,7 @@ namespace lltm_jit {
 
 struct LltmForwardArgs {
   void* gates;           // [batch_size, 3*hidden_size] pre-activations; activated in place if
-                         // save_gates, else left as they are
+                         // save_gates, else unchanged
   const void* old_cell;  // [batch_size, hidden_size]
   void* new_h;           // [batch_size, hidden_size] written; aliases nothing
   void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
@@ -37,7 +37,7 @@ struct LltmBackwardArgs {
   ElementType type, cell_type;
 };
 
-// What the products are made of, and who makes them. Rows are dense, `*_stride` elements apart.
+// The operands of the products, and the plan. Rows are dense, `*_stride` elements apart.
 struct LltmOperands : LltmProblem {
   const void* input;    // [batch_size, input_size]
   const void* weights;  // [3*hidden_size, hidden_size+input_size]
@@ -56,7 +56,7 @@ struct LltmCellArgs : LltmOperands {
   ElementType cell_type;
 };
 
-// The products of the backward pass. A gradient whose pointer is null is not wanted.
+// The products of the backward pass. A gradient that nobody asked for has a null pointer.
 struct LltmProductsArgs : LltmOperands {
   const void* grad_pre;  // [batch_size, 3*hidden_size]
   void* grad_input;      // [batch_size, input_size] written
@@ -67,20 +67,20 @@ struct LltmProductsArgs : LltmOperands {
 
 void lltm_forward_cpu(const LltmForwardArgs& args);
 void lltm_backward_cpu(const LltmBackwardArgs& args);
-// The two with products of their own.
+// These two have their own products.
 void lltm_cell_cpu(const LltmCellArgs& args);
 void lltm_products_cpu(const LltmProductsArgs& args);
 
 #ifdef LLTM_JIT_CUDA
-// Enqueue on `stream`; both sizes are positive.
+// They enqueue on `stream`; both sizes are positive.
 cudaError_t launch_lltm_forward(const LltmForwardArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stream);
-// The two with products of their own, by the kernel that args.plan names, which is not the library's.
+// These two have their own products, by the kernel that args.plan names, which is not Library.
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream);
 // The cell as clusters of blocks (cuda/cluster.cu), for launch_lltm_cell.
 cudaError_t launch_lltm_cluster_cell(const LltmCellArgs& args, cudaStream_t stream);
-// The current device, as lltm_plan() wants to know it.
+// Describes the current device for lltm_plan().
 cudaError_t lltm_describe_gpu(LltmGpu* gpu);
 #endif
 

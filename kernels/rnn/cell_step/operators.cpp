@@ -1,5 +1,5 @@
-// LLTM cell: checks of arguments, the formula in operations of torch, derivatives, autocast. The maths is in
-// maths.h, what runs on CPU and CUDA in kernels.cpp.
+// LLTM cell: argument checks, the formula in operations of torch, derivatives, autocast. The maths
+// is in maths.h, the CPU's and CUDA's code in kernels.cpp.
 #include "rnn/cell_step/operators.h"
 
 #include "core/host/autocast.h"
@@ -7,7 +7,7 @@
 #include "core/host/checks.h"
 #include "core/host/formula.h"
 
-// In one unit: it reads the same headers, which take half of its time.
+// Included, not compiled apart: it needs the same headers, which take half of its compile time.
 #include "rnn/cell_step/kernels.cpp"
 
 namespace lltm_jit {
@@ -15,8 +15,8 @@ namespace lltm_jit {
 // -------------------------------------------------------------------------------------- checks --
 
 // Note [Dtype of the cell]
-// The cell is an unbounded running sum, so with 16-bit inputs it may be kept in float32: old_cell
-// is then float32 and so are new_cell and its gradient.
+// The cell is an unbounded running sum, so a cell with 16-bit inputs may be kept in float32. Then
+// old_cell, new_cell and its gradient are float32.
 void check_cell(const char* function, const CellInputs& in) {
   const Argument input{function, "input", in.input}, weights{function, "weights", in.weights};
   const Argument old_h{function, "old_h", in.old_h}, old_cell{function, "old_cell", in.old_cell};
@@ -123,7 +123,7 @@ PointwiseGradients pointwise_backward(const Gates& gates, const Tensor& new_cell
   const auto& [i, o, c] = gates;
   const Tensor t = new_cell.tanh();
   const Tensor cell = grad_cell + o * (1 - t * t) * grad_h;
-  // c > 0 wherever the candidate's pre-activation is: see elu_derivative.
+  // c > 0 exactly where the candidate's pre-activation is: see elu_derivative.
   const Tensor d_elu = c.clamp_max(0) + 1;
   return {cat({c * cell * (1 - i) * i, t * grad_h * (1 - o) * o, i * cell * d_elu}, 1), cell};
 }
@@ -141,8 +141,8 @@ StateAndGates forward_formula(const CellInputs& in) {
 }
 
 // Note [Second derivatives]
-// new_cell and gates are functions of the inputs, so a derivative of the gradients has to see how
-// they came about: they are computed again from the inputs.
+// new_cell and gates are functions of the inputs. A derivative of the gradients must include these
+// functions, so new_cell and gates are computed again from the inputs.
 Gradients backward_formula(const BackwardInputs& in) {
   check_backward(in);
   const NoAutocast guard;
@@ -187,7 +187,7 @@ std::vector<Tensor> tutorial_backward(const TutorialBackwardInputs& in) {
   const Tensor d_pre = d_pre_cell.to(in.X.scalar_type());
   const Tensor d_X = d_pre.mm(in.weights);
   const auto hidden_size = in.grad_h.sym_size(1);
-  // The gates say all that gate_weights, part of the tutorial's signature, could.
+  // The tutorial's signature has gate_weights, too, but the gates give all that it could.
   return {d_X.slice_symint(1, 0, hidden_size), d_X.slice_symint(1, hidden_size), d_pre.t().mm(in.X),
           d_pre.sum(0, /*keepdim=*/true), d_old_cell};
 }
@@ -199,7 +199,7 @@ State cell_formula(const CellInputs& in) {
   return {new_h, new_cell};
 }
 
-// Refuses what the cell refuses, for the reference in Python.
+// Refuses the same arguments as the cell, for the reference in Python.
 void only_check_cell(const CellInputs& in) { check_cell("lltm_cell", in); }
 
 // -------------------------------------------------------------------------------------- autograd --
@@ -232,7 +232,7 @@ State cell_autograd(const CellInputs& in) {
 
 // -------------------------------------------------------------------------------------- autocast --
 
-// Casts what addmm casts; a float32 cell stays: see Note [Dtype of the cell].
+// Casts as autocast casts addmm; a float32 cell stays float32: see Note [Dtype of the cell].
 std::tuple<Tensor, Tensor, OptionalTensor, Tensor, Tensor> autocast_cell(const CellInputs& in) {
   const auto& [input, weights, bias, old_h, old_cell] = in;
   const Autocast cast(input);
@@ -256,8 +256,8 @@ Operator<OfCell<StateAndGates>> ops::lltm_cell_forward{
     .name = "lltm_jit::lltm_cell_forward",
     .kernel = flat<forward_kernel>,
     .formula = flat<forward_formula>,
-    // Reached with inputs that need a gradient at an outer level of torch.func, where the forward
-    // pass of the inner level is itself differentiated.
+    // torch.func reaches this with inputs that need a gradient at an outer level, where the inner
+    // level's forward pass is itself differentiated.
     .autograd = ByFormula<ops::lltm_cell_forward>::autograd,
 };
 

@@ -1,4 +1,4 @@
-// The LLTM operators, and the parts that the lltm*.cpp files have of each other.
+// The LLTM operators, and the functions that their files share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,9 +19,9 @@ using OptionalTensor = std::optional<Tensor>;
 using State = std::tuple<Tensor, Tensor>;                              // new_h, new_cell
 using StateAndGates = std::tuple<Tensor, Tensor, Tensor>;              // and the activated gates
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;  // in the order of CellInputs
-using OutputMask = std::array<bool, 5>;                                // which of them are wanted
+using OutputMask = std::array<bool, 5>;                                // which of these to give
 
-// What a cell computes from.
+// The inputs of a cell.
 struct CellInputs {
   const Tensor &input, &weights;
   const OptionalTensor& bias;
@@ -30,11 +30,11 @@ struct CellInputs {
   auto all() const { return std::tie(input, weights, bias, old_h, old_cell); }
 };
 
-// Whether torch rounds products of floats on a GPU to TF32. In bindings.cpp, which reads the header of torch's settings
-// anyway.
+// Whether torch rounds products of floats on a GPU to TF32. Defined in bindings.cpp, which includes
+// the header of torch's settings anyway.
 bool matmul_uses_tf32();
 
-// What its gradients are computed from: new_cell and gates are results of the forward pass.
+// The inputs of a cell's gradients; new_cell and gates are results of the forward pass.
 struct BackwardInputs {
   const OptionalTensor &grad_h, &grad_cell;
   CellInputs cell;
@@ -42,7 +42,7 @@ struct BackwardInputs {
   OutputMask output_mask;
 };
 
-// What the tutorial's lltm_backward takes.
+// The inputs of the tutorial's lltm_backward.
 struct TutorialBackwardInputs {
   const Tensor &grad_h, &grad_cell;
   const Tensor &new_cell, &input_gate, &output_gate, &candidate_cell, &X, &gate_weights, &weights;
@@ -72,21 +72,21 @@ extern Composite<OfCell<std::vector<Tensor>>> lltm_forward;
 extern Composite<OfTutorialBackward> lltm_backward;
 }  // namespace ops
 
-// The checks of arguments, which the functions below begin with.
+// Argument checks, with which the functions below begin.
 void check_cell(const char* function, const CellInputs& in);
 void check_backward(const BackwardInputs& in);
 void check_tutorial_backward(const TutorialBackwardInputs& in);
 
-// What runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
+// Runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
 State cell_kernel(const CellInputs& in);
 StateAndGates forward_kernel(const CellInputs& in);
 Gradients backward_kernel(const BackwardInputs& in);
 
-// In operations of torch: for every device, for vmap, for forward-mode
-// differentiation and for derivatives of the backward pass. Differentiable any number of times.
+// Formulas in operations of torch: for every device, vmap, forward-mode differentiation, and
+// derivatives of the backward pass. They can be differentiated any number of times.
 StateAndGates forward_formula(const CellInputs& in);
 Gradients backward_formula(const BackwardInputs& in);
-// The calls of the PyTorch extension tutorial, with their order of arguments and results.
+// The PyTorch extension tutorial's functions, with its order of arguments and results.
 std::vector<Tensor> tutorial_forward(const CellInputs& in);
 std::vector<Tensor> tutorial_backward(const TutorialBackwardInputs& in);
 

@@ -14,22 +14,22 @@ bool is_16_bit(ElementType type) {
 }
 
 // Note [Own products or the library's]
-// Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
-// beat the library's GEMM with the passes around it; see README.md. (On a CPU: cpu/limits.h.)
-// tools/time_lltm_kernels.py -c times each kernel at any size; the figures below are of an H200.
+// Up to these amounts of work, batch_size * hidden_size * width, the kernels with their own products are
+// faster than the library's GEMM with the passes around it; see README.md. (On a CPU: cpu/limits.h.)
+// tools/time_lltm_kernels.py -c times each kernel at any size. The figures below are from an H200.
 constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
-// In float, whose products are dear on tensor cores: Note [Tiny cells] in cuda/gemm.cu.
+// For float, whose products take long on tensor cores: Note [Tiny cells] in cuda/gemm.cu.
 constexpr int64_t kTinyWork = 16 * 256 * 320;
 // Unaligned rows are copied one element at a time.
 constexpr int64_t kMostUnaligned = 2 * kMediumWork;
-// The weights' gradient is a sum over the batch that its kernel does not divide among blocks.
+// The weights' gradient is a sum over the batch, which its kernel does not divide among blocks.
 constexpr int64_t kMostBackwardRows = 512;
 constexpr int64_t kMostClusterWidth = 4096;  // the widest that was measured
 
-// Measured on an H200. One launch, and tiles enough for every SM, win until the library's larger tiles
-// do: in 16 bits, in double and in TF32 sooner than in float, which it multiplies without tensor cores.
-// Chips whose blocks have less than some 160 KB (8.6, 8.9, 12.0) multiply TF32 no faster than FP32, by
-// their data sheets; the three products of a split float pay there only while latency counts.
+// Measured on an H200. One launch, and enough tiles for every SM, win until the library's larger tiles do. That
+// happens sooner in 16 bits, double and TF32 than in float, which the library multiplies without tensor cores.
+// By their data sheets, chips whose blocks have less than about 160 KB (8.6, 8.9, 12.0) multiply TF32 no faster
+// than FP32. There, the three products of a split float pay only while latency counts.
 LltmLimits limits(const LltmProblem& problem, const LltmGpu& gpu) {
   const ElementType type = problem.type;
   constexpr int kSharedBytesBesideFastTf32 = 160 * 1024;
@@ -41,7 +41,7 @@ LltmLimits limits(const LltmProblem& problem, const LltmGpu& gpu) {
   return {2 * kMediumWork, 2 * kMediumWork};
 }
 
-// A number of tiles chosen on an H200, in proportion for this chip.
+// Scales a number of tiles that was chosen on an H200 (132 SMs) to this chip.
 int64_t tiles_here(int64_t tiles, const LltmGpu& gpu) { return tiles * gpu.sms / 132; }
 
 int64_t tiles(int64_t rows, int64_t columns, LltmTile tile) {
@@ -57,16 +57,16 @@ bool has_own_kernels(const LltmGpu& gpu) {
          gpu.shared_bytes >= kFewestStages * kForwardStageBytes;
 }
 
-// As many stages as leave room for `blocks` blocks on an SM, or the fewest.
+// The most stages that leave room for `blocks` blocks on an SM, or the fewest stages.
 int stages_for(int stage_bytes, int blocks, const LltmGpu& gpu) {
-  // An SM has 1 KB more than a block may ask for, and keeps as much back for each block.
+  // An SM has 1 KB more than a block may use, and reserves as much for each block.
   constexpr int kReserved = 1024;
   const int wanted = blocks * (kMostStages * stage_bytes + kReserved);
   return wanted <= gpu.shared_bytes + kReserved ? kMostStages : kFewestStages;
 }
 
-// One row of floats only reads the weights, which the library's product of a matrix and a vector does
-// at the memory's speed: ours over it is 1.07 forward and 0.88 backward at 1, 1024, 1024.
+// A single row of floats only reads the weights. The library's matrix-vector product does so at the
+// memory's speed: at 1, 1024, 1024 ours takes 1.07 times as long forward and 0.88 times as long backward.
 constexpr int64_t kMostOfOneRowForward = 512 * 768, kMostOfOneRowBackward = 1024 * 2048;
 
 bool is_row_for_the_library(const LltmProblem& problem, int64_t most) {
@@ -81,18 +81,18 @@ bool own_products(const LltmProblem& problem, int64_t limit) {
 
 LltmForwardKernel cluster_kernel(const LltmProblem& problem, const LltmGpu& gpu) {
   using Kernel = LltmForwardKernel;
-  // The copy engine takes rows that are aligned and do not overlap.
+  // The copy engine needs rows that are aligned and do not overlap.
   if (!gpu.wgmma || !is_16_bit(problem.type) || !problem.aligned || !problem.apart ||
       width_of(problem) > kMostClusterWidth) {
     return Kernel::Library;
   }
-  // A wave of the smallest tiles of cuda/gemm.cu is quicker where it leaves half of the chip idle,
-  // or has few rows.
+  // A wave of cuda/gemm.cu's smallest tiles is faster if it leaves half of the chip idle, or has
+  // few rows.
   const int64_t small = forward_tiles(problem, kMediumForward);
   if (small <= tiles_here(64, gpu) || (problem.batch_size <= 16 && small <= gpu.sms)) {
     return Kernel::Library;
   }
-  // The first is taken of which all tiles run at once.
+  // Takes the first kernel whose tiles all run at once.
   if (forward_tiles(problem, kMediumCluster) <= gpu.clusters) return Kernel::MediumCluster;
   if (forward_tiles(problem, kWideCluster) <= gpu.clusters) return Kernel::WideCluster;
   if (forward_tiles(problem, kLargeCluster) <= gpu.clusters) return Kernel::LargeCluster;
@@ -100,12 +100,12 @@ LltmForwardKernel cluster_kernel(const LltmProblem& problem, const LltmGpu& gpu)
 }
 
 // Note [Shapes of the tiles]
-// The plan takes the largest tile of each kind that still gives most SMs one: traffic from L2 limits the large
-// ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
-// blocks of one SM could have: a block that begins while the kernel before it ends would join another
-// of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the
-// medium tile takes its shared memory: it is for cells that have one for each SM at most. Chips with less
-// shared memory than an H100 have the same tiles, with fewer stages of k on their way at once.
+// The plan takes the largest tile of each kind that still gives most SMs one: traffic from L2 limits
+// large tiles, latency small ones. All tiles have eight warps. A forward tile takes more than half of
+// an SM's shared memory. Otherwise a block that begins while the kernel before it ends would join
+// another one on its SM, and leave a second SM idle. Backward, two blocks share an SM. Only the medium
+// tile may take its shared memory alone: it is for cells with at most one tile per SM. Chips with less
+// shared memory than an H100 have the same tiles, with fewer stages of k in flight.
 LltmForwardKernel forward_kernel(const LltmProblem& problem, const LltmGpu& gpu) {
   using Kernel = LltmForwardKernel;
   if (const Kernel kernel = cluster_kernel(problem, gpu); kernel != Kernel::Library) return kernel;
@@ -132,9 +132,9 @@ LltmBackwardKernel backward_kernel(const LltmProblem& problem, const LltmGpu& gp
   return problem.aligned && medium > gpu.sms ? Kernel::Large : Kernel::Medium;
 }
 
-// With three stages two blocks share an SM. That pays where the tiles of the weights' gradient are more
-// than the SMs (in half 1.2 times at 64, 256, 512 and 1.5 at 16, 1024, 1024), but for double, whose
-// tensor cores one block keeps busy.
+// With three stages, two blocks share an SM. That pays if the weights' gradient has more tiles than
+// there are SMs (in half 1.2 times at 64, 256, 512 and 1.5 times at 16, 1024, 1024), except in
+// double, for which one block keeps the tensor cores busy.
 int medium_backward_stages(const LltmProblem& problem, const LltmGpu& gpu) {
   const int64_t weight_tiles = tiles(3 * problem.hidden_size, width_of(problem), kWeightGradient);
   if (weight_tiles > gpu.sms && problem.type != ElementType::Double) return kFewestStages;

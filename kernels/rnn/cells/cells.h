@@ -1,5 +1,5 @@
-// The only list of this family's cells: kernels, layers, tests and tools are made from these rows. cells/<name>.h
-// defines the type; sequence/cell.h explains it.
+// The only list of this family's cells: kernels, layers, tests and tools are generated from these
+// rows. cells/<name>.h defines the cell's type; sequence/cell.h explains it.
 #pragma once
 
 #include "rnn/cells/gru.h"

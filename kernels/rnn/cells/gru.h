@@ -1,6 +1,6 @@
-// The gated recurrent unit, with the gates in torch.nn.GRU's order: the reset gate multiplies the hidden
-// part of the candidate, its bias included. Source of the maths: K. Cho et al., "Learning Phrase
-// Representations using RNN Encoder-Decoder for Statistical Machine Translation" (2014).
+// The gated recurrent unit, with the gates in torch.nn.GRU's order: the reset gate multiplies the
+// hidden part of the candidate, including its bias. Source of the maths: K. Cho et al., "Learning
+// Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation" (2014).
 #pragma once
 
 #include "rnn/sequence/cell.h"

@@ -1,4 +1,4 @@
-// The LLTM cell as whole sequences take it; rnn/cell_step/maths.h has its maths.
+// The LLTM cell for whole sequences; rnn/cell_step/maths.h has its maths.
 #pragma once
 
 #include "rnn/cell_step/maths.h"

@@ -1,6 +1,6 @@
-// The long short-term memory cell with an exponential input gate, with states h, c, n and m: c and n are sums of the
-// candidates and of their weights, both divided by exp(m), so that no gate overflows. Source of the maths: M. Beck et
-// al., "xLSTM: Extended Long Short-Term Memory" (2024).
+// The long short-term memory cell with an exponential input gate. Its states are h, c, n and m. c
+// sums the candidates and n their weights; both are divided by exp(m), so that no gate overflows.
+// Source of the maths: M. Beck et al., "xLSTM: Extended Long Short-Term Memory" (2024).
 #pragma once
 
 #include "rnn/sequence/cell.h"
@@ -22,22 +22,22 @@ struct SlstmCell : CellOf<4, 4> {
     now[3] = where_greater(abs(old[2]), T(0), max(input, kept), input);
   }
 
-  // exp(input) / (sigmoid(forget) exp(m)): what enters c and n, relative to what they keep, without the logarithm
-  // that the next m takes. The bounds apply where the smaller term would not change a digit of the sum. Before the
-  // first step n and all sums are 0, so nothing is kept, whatever the bound.
+  // exp(input) / (sigmoid(forget) exp(m)): the share of the new candidate in c and n, relative to the shares that
+  // they keep, without the logarithm that the next m takes. The bounds apply where the smaller term would not
+  // change a digit of the sum. Before the first step n and all sums are 0, so nothing is kept, whatever the bound.
   template <typename T>
   static LLTM_JIT_HOST_DEVICE T share_of(const T& ahead, const T& forget, const T& old_n) {
     const T most = T(40), least = where_greater(abs(old_n), T(0), T(0), T(4e-18));
     return max(exp(min(ahead, most)) + exp(min(ahead - forget, most)), least);
   }
-  // The larger of both, as exp(m) will be; before the first step, what enters.
+  // The larger of the new and the kept share, which exp(m) becomes; before the first step, the new one.
   template <typename T>
   static LLTM_JIT_HOST_DEVICE T scale_of(const T& share, const T& old_n) {
     return max(share, where_greater(abs(old_n), T(0), T(1), T(0)));
   }
 };
 
-// Written by hand: dual numbers do not know that m moves both gates alike, and take twice as many instructions.
+// Written by hand: dual numbers do not know that m scales both gates alike, and take twice as many instructions.
 template <typename T>
 class CellDerivative<SlstmCell, T, false> {
   using Step = CellStep<SlstmCell, T>;

@@ -1,4 +1,4 @@
-// bias_act in operations of torch. 16-bit types are computed in float and rounded once.
+// bias_act in operations of torch. 16-bit types compute in float and are rounded once.
 #include "core/host/formula.h"
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b) {
   return a.where(condition, b);
 }
 
-// sigmoid and tanh of which autograd makes derivatives in which nothing cancels, as 1 - tanh(t)^2 does.
+// sigmoid and tanh from which autograd makes derivatives without cancellation, unlike 1 - tanh(t)^2.
 Tensor sigmoid(const Tensor& t) {
   const Tensor positive = t.gt(0), e = choose(positive, -t, t).exp();
   const Tensor larger = e.add(1).reciprocal();
@@ -56,10 +56,10 @@ Tensor activation(const Tensor& t, const BiasActKind& kind) {
 }
 
 struct Slopes {
-  Tensor y, first, second;  // gain f, gain f'; and, of a curve, gain f''
+  Tensor y, first, second;  // gain f, gain f'; of a curve also gain f''
 };
 
-// The slopes of an activation that is no line.
+// The slopes of an activation that is not piecewise linear.
 Slopes slopes_of_x(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
   const Tensor t = with_bias(x, b, kind);
   const auto result = [&](const Tensor& first, const Tensor& second) {

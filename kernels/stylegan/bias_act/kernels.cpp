@@ -14,14 +14,14 @@
 namespace lltm_jit {
 namespace {
 
-// What a pass is to give.
+// The results that a pass is asked for.
 struct Wanted {
   bool tensors = true, sums = false;
 };
 
 struct Given {
   std::array<Tensor, 2> tensors;
-  Tensor sums;  // of the first tensor, of each index of `dim`
+  Tensor sums;  // of the first tensor, for each index of `dim`
 };
 
 // Runs a pass on checked tensors of one shape. The results have the memory format of the first.
@@ -85,15 +85,15 @@ Given run_pass(Pass pass, const BiasAct& op,
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The largest number of float that is rounded to less than `clamp`, a positive number of a 16-bit type.
+// The largest float that rounds to less than `clamp`, a positive number of a 16-bit type.
 template <typename Short>
 double most_below(double clamp) {
   const Short limit(static_cast<float>(clamp));
   const Short next(static_cast<decltype(Short::x)>(limit.x - 1), Short::from_bits());
-  // Infinity is rounded to as if it were the number after the largest.
+  // Rounding treats infinity as the number after the largest.
   const double after = std::isinf(clamp) ? 2 * std::ldexp(1.0, std::ilogb(float(next))) : clamp;
   const auto halfway = static_cast<float>((double(float(next)) + after) / 2);
-  const bool to_limit = limit.x % 2 == 0;  // of two that are equally near, the even one
+  const bool to_limit = limit.x % 2 == 0;  // a tie rounds to the even number
   return to_limit ? std::nextafter(halfway, 0.0f) : halfway;
 }
 
@@ -143,7 +143,7 @@ BiasActSecondGradients second_kernel(const BiasActSecondInputs& in) {
                                {in.grad_grad, in.grad, in.x}, in.b, dim, {});
   const auto& [d_grad, d_x] = given.tensors;
   if (!in.b) return {d_grad, d_x, Tensor()};
-  // The sums of a tensor are those of the identity's derivative.
+  // The backward pass of the identity sums d_x.
   const BiasAct identity{Act::Linear, 0, 1, kInfinity, kInfinity};
   return {d_grad, d_x, run_pass(Pass::Backward, identity, {d_x, d_x}, {}, dim, {false, true}).sums};
 }

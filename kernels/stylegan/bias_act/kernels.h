@@ -1,18 +1,18 @@
-// bias_act: y = clamp(gain f(x + b)), b along one dimension; the maths of f, its first and its second
-// derivative, and the arguments of the kernels.
+// bias_act: y = clamp(gain f(x + b)), with b along one dimension: the maths of f and its first two
+// derivatives, and the arguments of the kernels.
 //
 // Note [What a derivative needs]
-// The derivatives of linear, relu and lrelu are those of a line or two: the backward pass needs the sign
-// of t = x + b, and y has it. A linear one with a clamp keeps x and b, and computes y again, because
-// networks add to its y in place. All others keep x and b, too, as the derivatives of a y that is rounded to
-// 16 bits would be wrong in size or sign where f is nearly flat. Their derivatives are written in exp(-|t|), in
-// which nothing cancels. y has the sign of t unless it is rounded to 0 or the gain is 0, and lrelu's
-// unless alpha is negative; the host takes a formula of torch's operations then.
+// linear, relu and lrelu consist of one or two lines: the backward pass needs only the sign of t = x +
+// b, which y has. linear with a clamp keeps x and b and computes y again, because networks add to its y
+// in place. All other activations keep x and b, too, because derivatives computed from a y rounded to
+// 16 bits would have a wrong size or sign where f is nearly flat. Their derivatives are written in
+// exp(-|t|), without cancellation. y lacks the sign of t if it is rounded to 0 or the gain is 0, and
+// for lrelu if alpha is negative; the host then uses a formula of torch's operations.
 //
 // Note [The clamp's mask]
 // The derivative is 0 where y, rounded to the tensors' type, is not below the clamp. `most` is the
-// largest number of the arithmetic that is rounded to less; so y itself need not be rounded. Like a
-// NaN, a y without a clamp is never greater.
+// largest number of the arithmetic type that rounds to less than the clamp, so y itself need not be
+// rounded. A NaN is never greater than `most`, and without a clamp neither is any y.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace lltm_jit {
 
-// The numbers that schemas and Python know them by.
+// Schemas and Python know the activations by these numbers.
 enum class Act : int8_t { Linear = 1, Relu, Lrelu, Tanh, Sigmoid, Elu, Selu, Softplus, Swish };
 
 constexpr double kSeluScale = 1.0507009873554805, kSeluAlpha = 1.6732632423543772;
@@ -36,7 +36,7 @@ struct BiasAct {
   double most;   // see Note [The clamp's mask]; infinity without a clamp
 };
 
-// The same in the type of the arithmetic.
+// The same numbers in the arithmetic type.
 template <typename T>
 struct BiasActNumbers {
   T alpha, gain, clamp, most;
@@ -51,13 +51,13 @@ struct BiasActNumbers {
 
 // ----------------------------------------------------------------------------------- activations --
 
-// What of t is above 0; a NaN counts as 0.
+// max(t, 0); a NaN counts as 0.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T positive_part(T t) {
   return Math<T>::where_positive(t, t, T(0));
 }
 
-// f(t). A NaN stays one.
+// f(t). A NaN stays a NaN.
 template <Act act, typename T>
 LLTM_JIT_HOST_DEVICE T activation(T t, T alpha) {
   using M = Math<T>;
@@ -77,7 +77,7 @@ LLTM_JIT_HOST_DEVICE T activation(T t, T alpha) {
   if constexpr (act == Act::Swish) return t * sigmoid(t);
 }
 
-// f' of a line, from t or from what has its sign.
+// f' of a line, from t or from a number with the sign of t.
 template <Act act, typename T>
 LLTM_JIT_HOST_DEVICE T slope(T t, T alpha) {
   using M = Math<T>;
@@ -100,7 +100,7 @@ struct Sigmoids {
   }
 };
 template <typename T>
-LLTM_JIT_HOST_DEVICE T tanh_of(T t, const Sigmoids<T>&) {  // those of 2 t
+LLTM_JIT_HOST_DEVICE T tanh_of(T t, const Sigmoids<T>&) {  // the sigmoids of 2 t
   return Math<T>::tanh(t);
 }
 
@@ -135,12 +135,12 @@ LLTM_JIT_HOST_DEVICE Curve<T> curve(T t) {
   }
 }
 
-// Whether f is made of straight lines: there is no second derivative.
+// Whether f consists of straight lines, and so has no second derivative.
 LLTM_JIT_HOST_DEVICE constexpr bool is_straight(Act act) {
   return act == Act::Linear || act == Act::Relu || act == Act::Lrelu;
 }
 
-// Calls `function` with a type whose value is `act`, so that it is known when `function` is compiled.
+// Calls `function` with a type whose constant is `act`, so that the compiler knows the activation.
 template <Act known>
 struct ActConstant {
   static constexpr Act value = known;
@@ -170,7 +170,7 @@ LLTM_JIT_HOST_DEVICE void with_act(Act act, const Function& function) {
 
 // ---------------------------------------------------------------------------------------- passes --
 
-// What one element's pass computes; the dtypes, shapes and roles are those of the tensors below.
+// The passes over one element. Dtypes, shapes and roles are those of the tensors below.
 enum class Pass : int8_t {
   Forward,   // (x) -> y
   Backward,  // (dy, y of a line or x of a curve) -> dx
@@ -181,7 +181,7 @@ inline constexpr int kInputsOf = static_cast<int>(pass) + 1;
 template <Pass pass>
 inline constexpr int kOutputsOf = pass == Pass::Second ? 2 : 1;
 
-// y, or what of [-clamp, clamp] is next to it. A NaN stays one.
+// y clamped to [-clamp, clamp]. A NaN stays a NaN.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T limited(T y, T clamp) {
   using M = Math<T>;
@@ -189,7 +189,7 @@ LLTM_JIT_HOST_DEVICE T limited(T y, T clamp) {
   return M::where_greater(least, upper, least, upper);
 }
 
-// `value` where the clamp lets y through: see Note [The clamp's mask].
+// `value` where the clamp does not stop y, else 0: see Note [The clamp's mask].
 template <typename T>
 LLTM_JIT_HOST_DEVICE T masked(const BiasActNumbers<T>& numbers, T y, T value) {
   using M = Math<T>;
@@ -220,7 +220,7 @@ LLTM_JIT_HOST_DEVICE void bias_act_step(const BiasActNumbers<T>& numbers,
 
 // ------------------------------------------------------------------------------------- arguments --
 
-// Tensors are dense, all in one memory order, [outer, channels, inner] in it.
+// Tensors are dense and share one memory order, in which they are [outer, channels, inner].
 struct BiasActArgs {
   Pass pass;
   ElementType type;
@@ -228,17 +228,17 @@ struct BiasActArgs {
   const void* inputs[3];  // [numel] of `type`
   void* outputs[2];       // [numel] of `type`, written
   const void* b;          // [channels] of `type`, or null
-  void* sums;             // [channels] of `type`: those of outputs[0], in Pass::Backward; or null
+  void* sums;             // [channels] of `type`: sums of outputs[0] in Pass::Backward; or null
   void* parts;            // sum_parts_numel() of the arithmetic type, written; null without `sums`
   int64_t numel, outer, channels, inner;
 };
 
-// In cpu/kernel.cpp.
+// Defined in cpu/kernel.cpp.
 int64_t sum_parts_numel_cpu(const BiasActArgs& args);
 void bias_act_cpu(const BiasActArgs& args);
 
 #ifdef LLTM_JIT_CUDA
-// In cuda/forward_and_second.cu. Enqueues on `stream`; numel is positive.
+// Defined in cuda/forward_and_second.cu. The launch enqueues on `stream`; numel is positive.
 int64_t sum_parts_numel_cuda(const BiasActArgs& args);
 cudaError_t launch_bias_act(const BiasActArgs& args, cudaStream_t stream);
 #endif

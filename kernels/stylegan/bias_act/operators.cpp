@@ -1,5 +1,5 @@
-// bias_act and fused_bias_act: checks of arguments, derivatives, autocast. The maths is in kernels.h,
-// what runs on CPU and CUDA in kernels.cpp, the formula in formula.cpp.
+// bias_act and fused_bias_act: argument checks, derivatives, autocast. The maths is in kernels.h,
+// the CPU's and CUDA's code in kernels.cpp, the formula in formula.cpp.
 #include "stylegan/bias_act/operators.h"
 
 #include <c10/util/BFloat16.h>
@@ -12,7 +12,7 @@
 #include "core/host/formula.h"
 #include "core/host/result_like.h"
 
-// In one unit: it reads the same headers, which take half of its time.
+// Included, not compiled apart: it needs the same headers, which take half of its compile time.
 #include "stylegan/bias_act/formula.cpp"
 
 namespace lltm_jit {
@@ -50,7 +50,7 @@ void check_bias(const char* function, const char* input_name, const Tensor& inpu
               " dimensions of ", input_name, ", but got ", dim);
   check_rank(bias_arg, 1, "[channels]");
   const auto channels = input.sym_size(dim);
-  if (same_shape(bias->sym_sizes(), channels)) return;  // and so no message need be made
+  if (same_shape(bias->sym_sizes(), channels)) return;  // needs no message
   const std::string shape = std::string("[") + input_name + ".shape[" + std::to_string(dim) + "]]";
   check_shape(bias_arg, channels, shape.c_str());
 }
@@ -102,8 +102,8 @@ namespace {
 
 // -------------------------------------------------------------------------------------- autograd --
 
-// Whether the derivative of a line can be had of y: see Note [What a derivative needs]. The smallest t
-// that is not 0 is the smallest number of its type; half of it would be rounded to 0.
+// Whether y gives the derivative of a line: see Note [What a derivative needs]. The smallest t
+// other than 0 is the smallest number of its type; a gain of one half would round it to 0.
 bool y_has_sign(const BiasActKind& kind) {
   if (kind.activation() == Act::Linear) return true;
   if (kind.activation() == Act::Lrelu && !(kind.alpha >= 0)) return false;
@@ -147,7 +147,7 @@ Tensor bias_act_autograd(const BiasActInputs& in) {
   return y;
 }
 
-// grad_x is linear in grad, and so its derivative there is the same operator; grad_b is its sum.
+// grad_x is linear in grad, so its derivative by grad is the same operator; grad_b is its sum.
 std::vector<Tensor> second_gradients(const BiasActKind& kind, const BackwardPass& pass) {
   const Tensor &of_grad_x = pass.grads[0], &of_grad_b = pass.grads[1];
   const Tensor &grad = pass.saved[0], &saved = pass.saved[1], &b = pass.saved[2];
@@ -178,7 +178,7 @@ BiasActGradients backward_autograd(const BiasActBackwardInputs& in) {
                                   return second_gradients(kind, pass);
                                 }};
     const Tensor &saved_or_none = as_tensor(saved), &b_or_none = as_tensor(b);
-    // Where there is no second derivative, grad is not needed, but for its shape.
+    // Without a second derivative, only the shape of grad is needed.
     const bool keep = !is_straight(kind.activation()) || !saved_or_none.defined();
     record(derivative, {grad, saved_or_none, b_or_none}, {grad_x, grad_b},
            /*saved=*/{keep ? grad : as_tensor(std::nullopt), saved_or_none, b_or_none});
@@ -188,7 +188,7 @@ BiasActGradients backward_autograd(const BiasActBackwardInputs& in) {
 
 // -------------------------------------------------------------------------------------- autocast --
 
-// x decides: its dtype stays, and b follows.
+// x decides: it keeps its dtype, and b is cast to it.
 OptionalTensor following(const OptionalTensor& b, const Tensor& x) {
   const bool cast = x.defined() && b && b->defined() && b->scalar_type() != x.scalar_type() &&
                     x.is_floating_point() && b->is_floating_point();
@@ -210,7 +210,7 @@ struct FusedInputs {
   double alpha, scale;
 };
 
-// An empty tensor, too, stands for none.
+// fused_bias_act takes an empty tensor for an absent one.
 OptionalTensor given(const OptionalTensor& tensor) {
   return tensor && tensor->defined() && tensor->sym_numel() != 0 ? tensor : std::nullopt;
 }
@@ -234,7 +234,7 @@ Tensor fused_formula(const FusedInputs& in) {
               "(): expected refer to be a tensor for act 3 and grad 1, but got None");
   check_like({function, "refer", *in.refer}, {function, "input", input}, input.sym_sizes(),
              "input.shape");
-  if (!bias && in.scale > 0) {  // else the kernel would miss the bias, or take the sign for another
+  if (!bias && in.scale > 0) {  // else the kernel lacks the bias or reads a wrong sign
     return std::get<0>(ops::bias_act_backward(input, in.refer, std::nullopt, 1, in.act, in.alpha,
                                               in.scale, std::nullopt, {true, false}));
   }

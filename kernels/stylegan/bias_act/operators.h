@@ -1,4 +1,4 @@
-// The operators of bias_act and fused_bias_act, and the parts that the files have of each other.
+// The operators of bias_act and fused_bias_act, and the functions that their files share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Clamp = std::optional<double>;
 
-// Which function it is.
+// The activation, its parameters, and the dimension of b.
 struct BiasActKind {
   int64_t dim, act;
   double alpha, gain;
@@ -31,7 +31,7 @@ struct BiasActInputs {
   BiasActKind kind;
 };
 
-// See Note [What a derivative needs]. `saved` is y of a line, but nothing for linear without a clamp,
+// See Note [What a derivative needs]. `saved` is y of a line (nothing for linear without a clamp)
 // and x of a curve, for which `b` is the bias.
 struct BiasActBackwardInputs {
   const Tensor& grad;
@@ -46,7 +46,7 @@ struct BiasActSecondInputs {
   BiasActKind kind;
 };
 
-// The results of the latter two.
+// The results of the two derivatives.
 using BiasActGradients = std::tuple<Tensor, Tensor>;                // of x, b
 using BiasActSecondGradients = std::tuple<Tensor, Tensor, Tensor>;  // of grad, x, b
 
@@ -72,25 +72,25 @@ extern Operator<OfBiasActSecond> bias_act_second;
 extern Composite<OfFusedBiasAct> fused_bias_act;
 }  // namespace ops
 
-// The checks of arguments, which the functions below begin with.
+// Argument checks, with which the functions below begin.
 void check_bias(const char* function, const char* input_name, const Tensor& input,
                 const char* bias_name, const OptionalTensor& bias, int64_t dim);
 void check_bias_act(const BiasActInputs& in);
 void check_backward(const BiasActBackwardInputs& in);
 void check_second(const BiasActSecondInputs& in);
 
-// The clamp as a value of the tensors' type: a result that is rounded to it or beyond was clamped.
+// The clamp as a value of the tensors' type: results that round to it, or beyond it, were clamped.
 Clamp rounded_clamp(const BiasActKind& kind, at::ScalarType dtype);
-// The dimension of b, not negative.
+// The dimension of b, counted from 0.
 int64_t bias_dim(const BiasActKind& kind, const Tensor& x);
 
-// What runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
+// Runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
 Tensor bias_act_kernel(const BiasActInputs& in);
 BiasActGradients backward_kernel(const BiasActBackwardInputs& in);
 BiasActSecondGradients second_kernel(const BiasActSecondInputs& in);
 
-// In operations of torch, in formula.cpp: for every device, for vmap, for forward-mode
-// differentiation and for further derivatives. Differentiable any number of times.
+// Formulas in operations of torch, in formula.cpp: for every device, vmap, forward-mode
+// differentiation and further derivatives. They can be differentiated any number of times.
 Tensor widened(const Tensor& tensor);
 Tensor along(const Tensor& b, int64_t dim, const Tensor& x);
 Tensor bias_act_formula(const BiasActInputs& in);

@@ -1,5 +1,5 @@
-// filtered_lrelu in operations of torch: under vmap, in forward-mode differentiation, on devices without
-// kernels, and for filters that no kernel takes. Its filters are those of upfirdn2d's formula.
+// filtered_lrelu in operations of torch: under vmap, in forward-mode differentiation, on devices
+// without kernels, and for filters that no kernel supports. Filters are applied by upfirdn2d's formula.
 #include "core/host/formula.h"
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +46,7 @@ Tensor downsampled(const Inputs& in, const FlrSizes& sizes, const Tensor& v) {
 
 // --------------------------------------------------------------------------------------- signs --
 
-// Whole numbers in a tensor, as sign_map.h calculates with them.
+// Integers in a tensor, for the arithmetic of sign_map.h.
 struct Integers {
   Tensor values;
   friend Integers operator+(const Integers& a, const Integers& b) {
@@ -58,7 +58,7 @@ struct Integers {
   friend Integers operator%(const Integers& a, int64_t b) { return {a.values.remainder(b)}; }
 };
 
-// Where the signs of rows and columns lie: word, bit, and the flag, each [rows, columns].
+// The places of the signs of rows and columns: word, bit, and flag, each [rows, columns].
 struct Places {
   Tensor word, bit, flag;
   Places(const SymSignMap& map, const Tensor& rows, const Tensor& columns) {
@@ -145,7 +145,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& 
     const Tensor u = upsampled(in, sizes, x);
     return downsampled(in, sizes, u.mul(factors(in, sizes, u)));
   };
-  const bool nothing = sizes.out_h == 0 || sizes.out_w == 0;  // which no filter gives
+  const bool nothing = sizes.out_h == 0 || sizes.out_w == 0;  // no filter gives an empty result
   const Tensor y =
       nothing ? x.new_zeros_symint({in.x.sym_size(0), in.x.sym_size(1), sizes.out_h, sizes.out_w})
               : apply();

@@ -1,5 +1,5 @@
-// filtered_lrelu on CPU and CUDA, and on meta tensors its results alone: allocation, and which kernels
-// run.
+// filtered_lrelu on CPU and CUDA, and its results' shapes on meta tensors: allocation, and the
+// choice of a kernel.
 #include "stylegan/filtered_lrelu/kernels.h"
 
 #include <limits>
@@ -14,8 +14,8 @@
 namespace lltm_jit {
 namespace {
 
-// The kernels' sizes are int; samples and paddings stay far below where sums of them, or sixteen rows,
-// would overflow.
+// The kernels' sizes are int. Samples and paddings stay far below the size at which sums of them,
+// or sixteen rows, would overflow.
 constexpr int64_t kMostSize = int64_t(1) << 27;
 
 FirFilter fir_filter(const Tensor& taps, bool flip) {
@@ -33,10 +33,10 @@ int as_int(const c10::SymInt& size) {
   return static_cast<int>(value);
 }
 
-// A call's tensors in the order of `args`; they live as long.
+// A call's arguments, and the tensors that they point to.
 struct Call {
   Tensor x, b, fu, fd, y, signs;
-  Tensor sums;  // of the channels, where the kernel gives them
+  Tensor sums;  // of the channels, if the kernel computes them
   FilteredLreluArgs args{};
 
   template <typename Inputs>
@@ -89,7 +89,7 @@ void launch_direct(const FilteredLreluArgs& args, FlrTile tile) {
   C10_CUDA_CHECK(launch_filtered_lrelu(direct, c10::cuda::getCurrentCUDAStream()));
 }
 
-// Between the passes v is not rounded: 16-bit types go through both in float.
+// v is not rounded between the passes: with 16-bit types, both passes compute in float.
 void run_passes(Call& call, const FlrPlan& plan) {
   FilteredLreluArgs args = call.args;
   Tensor x = call.x, b = call.b, y = call.y;
@@ -112,7 +112,7 @@ void run_passes(Call& call, const FlrPlan& plan) {
   if (!y.is_same(call.y)) call.y.copy_(y);
 }
 
-// False where no compiler is there to make the kernel, or it needs more shared memory than this chip
+// False if no compiler is found for the kernel, or if it needs more shared memory than this chip
 // gives a block.
 bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
   const void* kernel = flr_variant(call.args, plan.variant);
@@ -160,7 +160,7 @@ bool run_on_gpu(Call& call, bool with_sums) {
 }
 #endif
 
-// Runs the call, or returns false where only the formula takes it.
+// Runs the call, or returns false if only the formula supports it.
 bool run(Call& call, bool with_sums = false) {
 #ifdef LLTM_JIT_CUDA
   if (call.x.is_cuda()) return run_on_gpu(call, with_sums);

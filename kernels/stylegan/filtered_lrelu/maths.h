@@ -1,4 +1,4 @@
-// What the kernels of filtered_lrelu share: which samples meet which taps, and the activation.
+// Maths that the kernels of filtered_lrelu share: which samples meet which taps, and the activation.
 #pragma once
 
 #include "core/math/scalar.h"
@@ -8,11 +8,11 @@
 namespace lltm_jit {
 
 // Note [Phases]
-// The zeros between upsampled samples are not multiplied: with the taps in the order in which they
-// meet samples (a convolution's reversed), the sample m of u is
+// The zeros between upsampled samples are not multiplied. With the taps in the order in which
+// samples meet them (a convolution's reversed), sample m of u is
 //   u[m] = sum over k of x[first + k] taps[tap + k up],  tap + k up < width,
 //   first = ceil((m - pad) / up),  tap = first up + pad - m.
-// The taps depend on m % up alone, its phase, and `first` of m + up is one more.
+// The taps depend only on the phase, m % up; `first` of m + up is one more than that of m.
 struct Phase {
   int first, tap, count;
 };
@@ -23,7 +23,7 @@ LLTM_JIT_HOST_DEVICE Phase phase_of(int m, int pad, int up, int width) {
   return {first, tap, tap < width ? ceil_div(width - tap, up) : 0};
 }
 
-// The tap that the sample `place` meets, of a row or column of the filter.
+// The index of the tap that sample `place` meets, in a row or column of the filter.
 LLTM_JIT_HOST_DEVICE int tap_index(int place, int width, bool flip) {
   return flip ? place : width - 1 - place;
 }
@@ -32,7 +32,7 @@ LLTM_JIT_HOST_DEVICE int height_of(const FirFilter& filter) {
   return filter.height > 0 ? filter.height : filter.width;
 }
 
-// The value of act at u = gain * sum, and the bits of its derivative. NaN passes.
+// The value of act at u = gain * sum, and the bits of its derivative. A NaN stays a NaN.
 template <typename T>
 struct Activated {
   T value;

@@ -1,10 +1,10 @@
-// filtered_lrelu: checks, derivatives. What runs is in kernels.cpp, the formula in
+// filtered_lrelu: checks and derivatives. The kernels are chosen in kernels.cpp; the formula is in
 // formula.cpp.
 //
 // Note [Derivatives of filtered_lrelu]
-// With the signs of v the operator is linear in x. The transpose of that is the same with the filters
-// and the factors exchanged, the filters flipped the other way, and paddings such that samples meet the
-// same taps: see transposed(). So the backward pass, and its own at any order, are one operator.
+// Given the signs of v, the operator is linear in x. Its transpose is the same operator with the
+// filters and the factors exchanged, the filters flipped, and paddings for which samples meet the same
+// taps: see transposed(). So one operator is the backward pass, and its own backward pass at any order.
 #include "stylegan/filtered_lrelu/operators.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include "core/host/checks.h"
 #include "stylegan/filtered_lrelu/mma/plan.h"
 
-// In one unit: it reads the same headers, which take half of its time.
+// Included, not compiled apart: it needs the same headers, which take half of its compile time.
 #include "stylegan/filtered_lrelu/formula.cpp"
 
 namespace lltm_jit {
@@ -40,7 +40,7 @@ c10::SymInt taps(const OptionalTensor& filter, int64_t axis) {
   return filter->sym_size(filter->dim() == 2 ? axis : 0);
 }
 
-// What both kinds of call have. Results of at least `least_out` rows and columns are allowed.
+// Checks that both kinds of call need. Results need at least `least_out` rows and columns.
 template <typename Inputs>
 FlrSizes check(const char* function, const Inputs& in, int64_t least_out) {
   const Argument x{function, "x", in.x};
@@ -87,7 +87,7 @@ FlrSizes check_filtered_lrelu(const FlrInputs& in) {
 }
 
 FlrSizes check_filtered_lrelu_linear(const FlrLinearInputs& in) {
-  // The gradient of an x without rows or columns has none.
+  // If x has no rows or columns, neither has its gradient.
   const FlrSizes sizes = check(kLinear, in, /*least_out=*/0);
   TORCH_CHECK(in.sign_size.size() == 2 && in.sign_offset.size() == 2 && in.sign_phase.size() == 2,
               kLinear,
@@ -115,8 +115,8 @@ SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase) {
 
 // Note [Phases of symbolic paddings]
 // The phases that fit the tensor cores' tiles follow from the padding by a search. While torch.compile
-// traces a padding that is not known, to search would compile the graph again for each value: the map has
-// the phases 0 then, which the other kernels take for any padding, and those on tensor cores for some.
+// traces an unknown padding, a search would make it compile the graph again for each value. So the map
+// then has the phases 0, which the other kernels support for any padding, and tensor cores for some.
 std::array<int64_t, 2> sign_phase(const FlrInputs& in) {
   if (!in.padding[0].maybe_as_int() || !in.padding[2].maybe_as_int()) return {0, 0};
   const auto as_int = [](const c10::SymInt& value) {
@@ -137,7 +137,7 @@ std::array<int64_t, 2> sign_phase(const FlrInputs& in) {
 
 namespace {
 
-// What differentiates a call keeps of it: all but the tensors.
+// The part of a call that its derivative keeps: all but the tensors.
 struct LinearCall {
   int64_t up, down;
   std::array<c10::SymInt, 4> padding;
@@ -178,7 +178,7 @@ std::tuple<Tensor, Tensor> run(const LinearCall& call, const Tensor& x, const Te
                                     call.slope, call.flip_filter, with_sums);
 }
 
-// Gradients of x and of its bias, from the saved fu, fd and signs.
+// The gradients of x and of its bias, from the saved fu, fd and signs.
 std::vector<Tensor> gradients(const LinearCall& call, const BackwardPass& pass,
                               const Tensor& grad) {
   const OptionalTensor fu = as_optional(pass.saved[0]), fd = as_optional(pass.saved[1]);
@@ -231,8 +231,8 @@ std::tuple<Tensor, Tensor> forward_autograd(const FlrForwardInputs& forward) {
 }
 
 // Note [Phases are arguments]
-// Both the call that writes signs and the one that reads them are told the phases, so that a graph which
-// torch.compile has kept from another version of this package still fits itself.
+// The phases are arguments of the call that writes signs and of the one that reads them. So a graph
+// that torch.compile has kept from another version of this package still agrees with itself.
 Tensor autograd(const FlrInputs& in) {
   TORCH_CHECK(
       !any_requires_grad(in.fu, in.fd) && !any_forward_grad(in.fu, in.fd),
@@ -244,7 +244,7 @@ Tensor autograd(const FlrInputs& in) {
   return std::get<0>(forward_autograd({in, sign_phase(in)}));
 }
 
-// The gradient of a linear call's x, whose sums are those of y.
+// The gradient of a linear call's x, from the gradients of y and of y's sums.
 std::vector<Tensor> linear_gradients(const LinearCall& call, const FlrSizes& sizes,
                                      const BackwardPass& pass) {
   Tensor grad = pass.grads[0];

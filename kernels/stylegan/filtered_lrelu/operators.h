@@ -1,4 +1,4 @@
-// The operators of filtered_lrelu, and what its files call of each other.
+// The operators of filtered_lrelu, and the functions that its files share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@ using OptionalTensor = std::optional<Tensor>;
 
 // ------------------------------------------------------------------------------------ arguments --
 
-// The arguments of a forward call. `gain` is without up * up; see also kernels.h.
+// The arguments of a forward call. `gain` does not include up * up; see also kernels.h.
 struct FlrInputs {
   const Tensor& x;
   const OptionalTensor &fu, &fd, &b;
@@ -29,14 +29,14 @@ struct FlrInputs {
   bool flip_filter;
 };
 
-// Those of a call that also gives the signs, in a map of these phases, [y, x]: sign_map.h.
+// The arguments of a call that also returns the signs, in a map with these phases, [y, x]: sign_map.h.
 struct FlrForwardInputs {
   FlrInputs call;
   at::IntArrayRef sign_phase;
 };
 
-// Those of a call that reads signs, which is linear in x: the derivative of a forward call or of another one
-// of its kind. The map is of sign_size, [height, width], and sign_offset, [y, x], is where v begins in it.
+// The arguments of a call that reads signs and is linear in x: the derivative of a forward call, or of
+// another linear call. The map has sign_size, [height, width]; v begins in it at sign_offset, [y, x].
 struct FlrLinearInputs {
   const Tensor &x, &signs;
   const OptionalTensor &fu, &fd;
@@ -45,7 +45,7 @@ struct FlrLinearInputs {
   at::IntArrayRef sign_phase;
   double gain, slope;
   bool flip_filter;
-  bool with_sums;  // of y over all but the channels; else there are none, [0]
+  bool with_sums;  // returns the sums of y over all but the channels, else [0]
 };
 
 // -------------------------------------------------------------------------------- sizes, checks --
@@ -54,19 +54,19 @@ struct FlrSizes {
   c10::SymInt mid_h, mid_w, out_h, out_w;
 };
 
-// Both throw where an argument does not fit.
+// Both throw if an argument does not fit.
 FlrSizes check_filtered_lrelu(const FlrInputs& in);
 FlrSizes check_filtered_lrelu_linear(const FlrLinearInputs& in);
 
-// A filter as the kernels take it: float, dense; undefined for none.
+// A filter in the kernels' form: float and dense; undefined for none.
 Tensor float_taps(const OptionalTensor& filter);
 
 // The signs are an int32 tensor, [batch, channels, words].
 using SymSignMap = SignMap<c10::SymInt>;
 SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase);
 
-// The phases of the map that a call is to write: they depend on the call alone, so that signs which are written
-// by one kernel can be read by any.
+// The phases of the map that a call is to write. They depend on the call alone, so that any kernel
+// can read signs that another one wrote.
 std::array<int64_t, 2> sign_phase(const FlrInputs& in);
 
 // -------------------------------------------------------------------- kernels, and formulas --

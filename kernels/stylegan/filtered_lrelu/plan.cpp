@@ -8,7 +8,7 @@
 namespace lltm_jit {
 namespace {
 
-// Tiles of the direct kernel, the best first. A large one makes fewer samples of v twice.
+// Tiles of the direct kernel, the best first. With larger tiles, fewer samples of v are made twice.
 constexpr FlrTile kTiles[] = {{32, 32}, {16, 32}, {16, 16}, {8, 16}, {8, 8}, {4, 4}};
 
 int64_t bytes(const FilteredLreluArgs& args, FlrTile tile) {
@@ -17,7 +17,7 @@ int64_t bytes(const FilteredLreluArgs& args, FlrTile tile) {
   return elements * (args.type == ElementType::Double ? 8 : 4);
 }
 
-// Blocks of a launch, of which a grid has at most 2^31 - 1.
+// Whether the blocks of a launch fit in a grid, which has at most 2^31 - 1.
 bool fits_a_grid(const FilteredLreluArgs& args, FlrTile tile) {
   const auto tiles = [](int size, int of_tile) { return (int64_t(size) + of_tile - 1) / of_tile; };
   const int64_t of_plane = tiles(args.out_h, tile.rows) * tiles(args.out_w, tile.columns);
@@ -28,10 +28,10 @@ bool has_the_plane(const FilteredLreluArgs& args, FlrTile tile) {
   return tile.rows >= args.out_h && tile.columns >= args.out_w;
 }
 
-// The smallest that has the whole plane, since a block computes all of its tile; else the first that lets
-// two blocks share an SM, else the first that fits; no rows where none does.
+// The smallest tile that holds the whole plane, because a block computes all of its tile. Else the
+// first tile of which two blocks share an SM, else the first that fits; no rows if none fits.
 FlrTile tile_for(const FilteredLreluArgs& args, const FlrGpu& gpu) {
-  // Far larger filters and factors overflow the sizes of a tile.
+  // Much larger filters and factors would overflow the sizes of a tile.
   constexpr int kMostTaps = 4096, kMostFactor = 256;
   if (std::max(flr_taps(args.fu), flr_taps(args.fd)) > kMostTaps) return {0, 0};
   if (std::max(args.up, args.down) > kMostFactor) return {0, 0};
@@ -48,7 +48,7 @@ FlrTile tile_for(const FilteredLreluArgs& args, const FlrGpu& gpu) {
   return {0, 0};
 }
 
-// Samples of v that the direct kernel makes for each that there are.
+// How many times the direct kernel makes each sample of v, on average.
 double repeated(const FilteredLreluArgs& args, FlrTile tile) {
   if (has_the_plane(args, tile)) return 1;
   const FlrTileLayout layout = flr_tile_layout(args, tile);
@@ -56,7 +56,7 @@ double repeated(const FilteredLreluArgs& args, FlrTile tile) {
          args.down;
 }
 
-// A variant is compiled when it is first needed, for seconds: smaller calls, which take microseconds
+// A variant is compiled on first use, which takes seconds: smaller calls, which take microseconds
 // anyway, are not worth it.
 constexpr int64_t kLeastSamples = int64_t(1) << 20;
 
@@ -109,7 +109,7 @@ FilteredLreluArgs flr_down_pass(const FilteredLreluArgs& args) {
 FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu) {
   FlrPlan plan{};
   if (takes_tensor_cores(args, gpu, &plan)) return plan;
-  // Writing v and reading it again costs less than making it this many times.
+  // Writing v and reading it again takes less time than making it this many times.
   constexpr double kMostRepeated = 4;
   plan.tile = tile_for(args, gpu);
   plan.up = tile_for(flr_up_pass(args), gpu);

@@ -1,5 +1,5 @@
-// Which kernels run filtered_lrelu on a GPU: decided here alone, from sizes, types and a description of the
-// device, so that every decision can be tested without one. No header of torch. README.md has the rule.
+// The choice of filtered_lrelu's kernels on a GPU. It is made here alone, from sizes, types and a
+// description of the device, so that tests need no GPU. No header of torch. README.md has the rule.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 namespace lltm_jit {
 
 struct FlrGpu {
-  int architecture;  // that the loaded code was made for: 90 for 9.0
-  int shared_bytes;  // of shared memory, that a block may ask for
+  int architecture;  // of the loaded code: 90 for 9.0
+  int shared_bytes;  // the most shared memory of a block
 };
 
 enum class FlrKernel : int8_t {
   TensorCores,  // a variant of variants/mma.cu
   Direct,       // cuda/direct.cu
-  Passes,       // the same kernel twice, with v in memory between
+  Passes,       // the direct kernel twice, with v in memory between
   Formula,      // formula.cpp
 };
 
-// What one block of the direct kernel makes: rows and columns of y.
+// The rows and columns of y that one block of the direct kernel makes.
 struct FlrTile {
   int rows, columns;
 };
@@ -29,23 +29,23 @@ struct FlrTile {
 struct FlrPlan {
   FlrKernel kernel;
   MmaShape variant;  // of TensorCores
-  int parts;         // of a plane, whose sums TensorCores can give; else 0
+  int parts;         // of a plane, whose sums TensorCores can compute; else 0
   FlrTile tile;      // of Direct
   FlrTile up, down;  // of the passes
 };
 
 FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu);
 
-// The two calls of the passes, whose pointers of v the caller adds; v is [batch, channels, h, w] of
-// mid_h and mid_w.
+// The two calls of the passes. The caller adds their pointers to v, which is [batch, channels,
+// mid_h, mid_w].
 FilteredLreluArgs flr_up_pass(const FilteredLreluArgs& args);
 FilteredLreluArgs flr_down_pass(const FilteredLreluArgs& args);
 
-// How a tile of the direct kernel lies in shared memory, in elements of the arithmetic type.
+// The layout of a direct kernel's tile in shared memory, in elements of the arithmetic type.
 struct FlrTileLayout {
   int v_h, v_w, x_h, x_w;  // samples that the tile needs
-  int fu, fd;              // taps
-  int a, b;                // two rooms that the steps go between
+  int fu, fd;              // number of taps
+  int a, b;                // the two buffers that the steps alternate between
   LLTM_JIT_HOST_DEVICE int total() const { return fu + fd + a + b; }
 };
 
@@ -64,7 +64,7 @@ LLTM_JIT_HOST_DEVICE FlrTileLayout flr_tile_layout(const FilteredLreluArgs& args
   result.fu = flr_taps(fu);
   result.fd = flr_taps(fd);
   const int x = result.x_h * result.x_w, v = result.v_h * result.v_w;
-  // x and v lie in one room where a step lies between them, and the results of the others in the other.
+  // Where a step lies between x and v, they share a buffer, and the other steps' results the other one.
   result.a = fu.height > 0 ? v : larger(x, v);
   result.b = larger(fu.height > 0 ? x : result.x_h * result.v_w,
                     fd.height > 0 ? 0 : tile.rows * result.v_w);
@@ -76,7 +76,7 @@ struct FlrDirectArgs : FilteredLreluArgs {
   FlrTile tile;
 };
 
-// What the tensor cores have summed of each plane becomes a channel's sum.
+// Adds the tensor cores' sums of each plane up to sums of channels.
 struct FlrPlaneSumArgs {
   const float* of_parts;  // [batch, channels, parts]
   void* sums;             // [channels] of `type`, written
@@ -85,7 +85,7 @@ struct FlrPlaneSumArgs {
 };
 cudaError_t launch_plane_sums(const FlrPlaneSumArgs& args, cudaStream_t stream);
 
-// Enqueues on `stream`. Signs that are to be written are zero before.
+// Enqueues on `stream`. A map that is to be written must be zero.
 cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream);
 
 // Describes the current device.

@@ -1,15 +1,15 @@
-// Where the derivatives of act lie in memory: Note [Signs] of kernels.h.
+// The layout of act's derivatives in memory: see Note [Signs] in kernels.h.
 //
 // Note [The sign map]
-// Two bits belong to each sample of v: `negative` (gain u < 0, so that 0 and NaN pass) and `clamped`
-// (|act| > clamp). Each plane has its own map of tiles, 16 rows by 64 columns of bits. A word has the bits
-// that one lane of a warp has at hand when the samples come out of tensor cores, so that a warp reads or
-// writes a tile as 32 neighbouring words. A plane is three arrays, one after another:
+// Each sample of v has two bits: `negative` (gain u < 0, so that 0 and NaN pass) and `clamped`
+// (|act| > clamp). Each plane has its own map of tiles, 16 rows by 64 columns of bits. A word has
+// the bits that one lane of a warp holds when the samples come out of tensor cores, so that a warp
+// reads or writes a tile as 32 neighbouring words. A plane is three arrays, one after another:
 //   negative  [tile rows][tile columns][32]
-//   clamped   [tile rows][tile columns][32]  of a tile without flag they are neither written nor read
+//   clamped   [tile rows][tile columns][32]  neither written nor read for a tile without a flag
 //   flags     [tile rows][tile columns]      not 0: the tile may have clamped samples
-// The sample at (row, column) of v lies at (row + phase_y, column + phase_x), phases being 0 to 15, since
-// the forward and the backward pass both need tiles that their filters' bands fit.
+// The sample at (row, column) of v lies at (row + phase_y, column + phase_x) of the map. The phases, 0 to
+// 15, align the map with the tiles that the filters' bands need in the forward and the backward pass.
 // The word of a sample is row_word + column_word, the bit row_bit + column_bit; its tile's flag is at
 // flag_words() + flag_row + flag_column.
 #pragma once
@@ -56,7 +56,7 @@ struct SignMap {
     return column % 2 * 16 + column / 8 % 8 * -1 + 7;
   }
 
-  // Words from that of `negative` to that of `clamped`, and from a plane's first word to its flags.
+  // Words from a `negative` word to its `clamped` word, and from a plane's first word to its flags.
   LLTM_JIT_HOST_DEVICE Int clamped_words() const { return tiles() * kTileWords; }
   LLTM_JIT_HOST_DEVICE Int flag_words() const { return tiles() * (2 * kTileWords); }
   template <typename Index>

@@ -1,9 +1,9 @@
-// upfirdn2d: checks, result, formula and derivative. What the kernels compute is in kernels.h.
+// upfirdn2d: checks, results, formula and derivative. kernels.h says what the kernels compute.
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymIntArrayRef.h>
 
 #include "stylegan/upfirdn2d/kernels.h"
-// Needs the ones above.
+// It needs the headers above.
 #include <ATen/ops/constant_pad_nd_ops.h>
 
 #include <array>
@@ -42,7 +42,7 @@ struct Call {
         flip(flip_),
         gain(gain_) {}
 
-  // Sizes on the axes x and y, which are the last and the last but one of tensors.
+  // Sizes on the axes x and y, a tensor's last and last but one dimension.
   SymInt in(int axis) const { return x.sym_size(3 - axis); }
   SymInt taps(int axis) const {
     if (!f.defined()) return 1;
@@ -140,10 +140,10 @@ Tensor kernel(const Tensor& x_, const OptionalTensor& f_, at::IntArrayRef up, at
 
 // -------------------------------------------------------------------------------------- formula --
 
-// The formula, as the operator is defined: zeros, padding, products with each tap, every down-th result. It is no
-// convolution or product of matrices, which torch may compute with fewer bits (TF32, bfloat16), as settings say.
+// The formula, as the operator is defined: zeros, padding, products with each tap, every down-th result. It
+// uses no convolution or matrix product, for which torch's settings allow fewer bits (TF32, bfloat16).
 
-// Crops after padding: a side may lose more than the image has.
+// Pads and then crops: a side may lose more than the image has.
 Tensor pad(const Tensor& x, c10::SymIntArrayRef padding) {
   std::vector<SymInt> zeros, crops;
   bool pads = false, crop = false;
@@ -171,12 +171,12 @@ int64_t known_size(const Tensor& taps, int64_t dim) {
   return taps.sym_size(dim).guard_int(__FILE__, __LINE__);
 }
 
-// `out` elements of a dimension, from `first` on, each step-th.
+// `out` elements of a dimension, every step-th from `first` on.
 Tensor every(const Tensor& x, int64_t dim, int64_t first, const SymInt& out, int64_t step) {
   return x.slice_symint(dim, first, first + (out - 1) * step + 1, step);
 }
 
-// Along one dimension.
+// Correlates along one dimension.
 Tensor correlate(const Tensor& x, const Tensor& taps, int64_t dim, const SymInt& out,
                  int64_t step) {
   const auto part = [&](int64_t t) { return every(x, dim, t, out, step).mul(taps.select(0, t)); };
@@ -208,7 +208,7 @@ Tensor upfirdn2d_in_torch(const Upfirdn2dInTorch& in) {
 
 namespace {
 
-// Float computes the 16-bit types, with one rounding at the end.
+// 16-bit types compute in float, and are rounded once at the end.
 Tensor formula(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at::IntArrayRef down,
                c10::SymIntArrayRef padding, bool flip, double gain) {
   const Call call(x, f, up, down, padding, flip, gain);
@@ -228,8 +228,8 @@ Tensor formula(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at:
 // ------------------------------------------------------------------------------------- autograd --
 
 // Note [The gradient is an upfirdn2d]
-// The transpose of one axis puts gradient o at o down - pad + t for tap t, and keeps every up-th: the
-// factors change places, the filter is flipped, and the padding follows from the sizes.
+// The transpose of one axis puts gradient o at o down - pad + t for tap t, and keeps every up-th.
+// So it exchanges the factors and flips the filter; the padding follows from the sizes.
 Tensor transposed(const Tensor& grad, const OptionalTensor& f, at::IntArrayRef up,
                   at::IntArrayRef down, c10::SymIntArrayRef padding, bool flip, double gain) {
   return ops::upfirdn2d(grad, f, down, up, padding, !flip, gain);
@@ -250,7 +250,7 @@ Tensor autograd(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at
     pads.push_back(call.in(axis) * up[axis] - call.out(axis) * down[axis] + padding[2 * axis] -
                    up[axis] + 1);
   }
-  const bool no_samples = call.in(0) == 0 || call.in(1) == 0;  // and so no room for a filter
+  const bool no_samples = call.in(0) == 0 || call.in(1) == 0;  // leaves no room for a filter
   const auto gradients =
       [up = up.vec(), down = down.vec(), pads, flip, gain, no_samples,
        sizes = x.sym_sizes().vec()](const BackwardPass& pass) -> std::vector<Tensor> {
@@ -307,7 +307,7 @@ Tensor resample2d(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up_,
     const bool has_taps = filter.defined() && (filter.dim() == 1 || filter.dim() == 2);
     for (const int axis : {0, 1}) {
       const int64_t taps = has_taps ? filter.size(filter.dim() == 1 ? 0 : 1 - axis) : 1;
-      // Shifts, which round down.
+      // A shift rounds down.
       given[2 * axis] += (taps + up[axis] - down[axis]) >> 1;
       given[2 * axis + 1] += (taps - up[axis] - down[axis] + 1) >> 1;
     }

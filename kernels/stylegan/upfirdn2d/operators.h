@@ -23,14 +23,14 @@ extern Operator<Tensor(const Tensor& x, const std::optional<Tensor>& f, at::IntA
 
 namespace lltm_jit {
 
-// upfirdn2d as Python's functions call it: up and down may be one number, and padding one or two. What
-// Python would spend on them shows at small sizes. `centered` adds the padding that makes the result
-// up / down times as large, and the gain of up_x up_y that keeps its brightness.
+// upfirdn2d for Python's functions: up and down may be one number, and padding one or two. In
+// Python, handling them would show in the time of small calls. `centered` adds the padding that
+// makes the result up / down times as large, and the gain of up_x up_y that keeps its brightness.
 at::Tensor resample2d(const at::Tensor& x, const std::optional<at::Tensor>& f, at::IntArrayRef up,
                       at::IntArrayRef down, at::IntArrayRef padding, bool flip_filter, double gain,
                       bool centered);
 
-// In operations of torch: unchecked, without a gain, in the dtype that x and f have. f may be undefined.
+// The formula in operations of torch: unchecked, without a gain, in the dtype of x and f. f may be undefined.
 struct Upfirdn2dInTorch {
   at::Tensor x, f;
   at::IntArrayRef up, down;

@@ -1,5 +1,5 @@
-// Products of whole matrices as they lie in memory, by blocks that are copied as the tiles of
-// core/products/panels.h want them.
+// Products of whole matrices in their own memory layout, by blocks that are copied into the layout
+// of the tiles in core/products/panels.h.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace lltm_jit {
 
-// Dense rows in the arithmetic type: those that are given, or a copy of 16-bit ones.
+// Dense rows in the arithmetic type: the given rows, or a copy of 16-bit rows.
 template <typename scalar_t>
 struct WideRows {
   using acc_t = opmath_t<scalar_t>;
@@ -25,7 +25,7 @@ struct WideRows {
       stride = row_stride;
     } else {
       constexpr int64_t kLanes = at::vec::Vectorized<acc_t>::size(), kGrain = 32768;
-      // One vector more: rows that are whole pages apart would share their places in the cache.
+      // One vector more keeps rows that are whole pages apart out of each other's cache sets.
       stride = ceil_div(columns, kLanes) * kLanes + kLanes;
       copy.reset(new acc_t[count * stride]);
       data = copy.get();
@@ -38,8 +38,8 @@ struct WideRows {
   }
 };
 
-// C = A B, or a part of it: some rows of A and C, some columns of B and C. A may have any strides; B and
-// C have dense rows.
+// C = A B, or a part of it: some rows of A and C, some columns of B and C. A may have any strides;
+// the rows of B and C are dense.
 template <typename scalar_t, typename out_t = scalar_t>
 struct Product {
   const opmath_t<scalar_t>* a;
@@ -64,7 +64,7 @@ struct Product {
 
 constexpr int64_t kBlockDepth = PanelBounds::kBlockDepth, kBlockRows = PanelBounds::kBlockRows;
 
-// A product by blocks, which this holds as the tiles want them: about 80 KB, for a thread's stack.
+// A product by blocks. It holds the blocks in the layout of the tiles: about 80 KB, on a thread's stack.
 template <typename scalar_t, typename out_t>
 class BlockedProduct {
  public:
@@ -77,7 +77,7 @@ class BlockedProduct {
       if (one_block) take_b(column, width, 0, product_.depth);
       for (int64_t row = 0; row < product_.rows;) {
         const int64_t rows = std::min(block_rows(width), product_.rows - row);
-        // At depth 0 there still are zeros to write.
+        // At depth 0, C must still be filled with zeros.
         for (int64_t k = 0; k == 0 || k < product_.depth; k += kBlockDepth) {
           const int64_t depth = std::min(kBlockDepth, product_.depth - k);
           if (!one_block) take_b(column, width, k, depth);
@@ -91,7 +91,7 @@ class BlockedProduct {
  private:
   using acc_t = opmath_t<scalar_t>;
   using Shape = RegisterTile<acc_t>;
-  // The sums of a block; where the depth is small, C is written in long rows.
+  // The sums of a block. At a small depth, blocks are wide, so that C is written in long rows.
   static constexpr int64_t kSums = kBlockRows * 3 * Shape::kPanel;
   static constexpr int64_t kWidest = kSums / Shape::kRows;
 
@@ -165,7 +165,7 @@ class BlockedProduct {
   }
 };
 
-// One row: bound by reading B, which is done in long rows.
+// Multiplies one row. Reading B bounds the speed, so B is read in long rows.
 template <typename scalar_t>
 void multiply_one_row(const Product<scalar_t>& product) {
   using Vec = at::vec::Vectorized<opmath_t<scalar_t>>;

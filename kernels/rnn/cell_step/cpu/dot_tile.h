@@ -1,4 +1,4 @@
-// Sums of rows by rows: see Note [Two tiles].
+// Sums of products of rows by rows: see Note [Two tiles].
 #pragma once
 
 #include <c10/macros/Macros.h>
@@ -9,14 +9,14 @@
 
 namespace lltm_jit {
 
-// Sums neighbouring lanes of two vectors: those of `a` end up in the lower half.
+// Adds neighbouring lanes of two vectors; the sums of `a` go to the lower half.
 template <typename Vec>
 inline Vec add_pairs(const Vec& a, const Vec& b) {
   const auto [even, odd] = at::vec::deinterleave2(a, b);
   return even + odd;
 }
 
-// Writes the sum over the lanes of each vector. `target` has room for whole vectors.
+// Writes the sum over each vector's lanes. `target` has room for whole vectors.
 template <typename acc_t, int kCount>
 inline void sum_lanes(at::vec::Vectorized<acc_t> (&vectors)[kCount], acc_t* target) {
   constexpr int kLanes = RegisterTile<acc_t>::kLanes;
@@ -34,8 +34,8 @@ inline void sum_lanes(at::vec::Vectorized<acc_t> (&vectors)[kCount], acc_t* targ
   for (int i = 0; i < count; ++i) vectors[i].store(target + i * kLanes);
 }
 
-// A piece of the rows that dot_tile multiplies: `length` elements of rows a + r * a_stride and
-// b + offset of row c.
+// A piece of the rows that dot_tile multiplies: `length` elements of rows a + r * a_stride, and of
+// the rows of b at their offsets.
 template <typename scalar_t>
 struct DotPiece {
   const scalar_t* a;
@@ -44,9 +44,9 @@ struct DotPiece {
   int64_t length;
 };
 
-// Sums of kRows rows of A by kColumns rows of B, over two pieces of each. They start from what an
-// earlier call left in `partial` if that call was not the first, and end in
-// target[r * kColumns + c] if this one is the last. Both have room for whole vectors.
+// Sums kRows rows of A by kColumns rows of B, over two pieces of each. Unless this is the first
+// call, the sums start from `partial`, where the call before left them. The last call writes them
+// to target[r * kColumns + c]. Both arrays have room for whole vectors.
 template <typename scalar_t, int kRows, int kColumns>
 C10_NOINLINE void dot_tile(const DotPiece<scalar_t> (&pieces)[2],
                            const int64_t (&offsets)[kColumns], bool first, bool last,

@@ -1,4 +1,4 @@
-// What one thread does of the LLTM cell's product: the pre-activations of some rows and hidden units.
+// One thread's part of the LLTM cell's product: the pre-activations of some rows and hidden units.
 #pragma once
 
 #include "rnn/cell_step/cpu/blocked_product.h"
@@ -16,11 +16,11 @@ class ForwardTask : LltmCpuBounds {
  public:
   using acc_t = opmath_t<scalar_t>;
   using Shape = RegisterTile<acc_t>;
-  // Hidden units of a task: as many as fill the columns of a panel with the gates of each.
+  // Hidden units of a task: their three gates fill the columns of a panel.
   static constexpr int64_t kUnits = Shape::kLanes;
   using Sums = acc_t[kGates][kUnits];
 
-  // What panels are multiplied with; few rows do without.
+  // The operands that panels are multiplied with. Products of few rows do not use panels.
   struct State {
     WideRows<scalar_t> old_h, input;
   };
@@ -58,9 +58,9 @@ class ForwardTask : LltmCpuBounds {
 
   // ------------------------------------------------------------------------------- few rows --
 
-  // The three gates of kTileUnits units for all rows, a piece of [h, x] after the other.
+  // Computes the three gates of kTileUnits units for all rows, one piece of [h, x] after another.
   void multiply_dots(int64_t u) {
-    // The sums so far of tiles whose rows are longer than kDotDepth, lane by lane.
+    // The partial sums, lane by lane, of tiles whose rows are longer than kDotDepth.
     alignas(64) acc_t partial[kDotTaskRows * Shape::kDotColumns * Shape::kLanes];
     const int64_t columns = args_.hidden_size + args_.input_size;
     for (int64_t begin = 0; begin < columns; begin += kDotDepth) {
@@ -111,7 +111,7 @@ class ForwardTask : LltmCpuBounds {
 
   // ------------------------------------------------------------------------------ many rows --
 
-  // Adds rows of `depth` times the columns of the weights from `first_column` on.
+  // Adds the products of rows of `depth` elements with the weights' columns from `first_column` on.
   C10_NOINLINE void add_panels(const WideRows<scalar_t>& state, int64_t depth,
                                int64_t first_column) {
     alignas(64) acc_t panel[kBlockDepth * Shape::kPanel];
@@ -130,7 +130,7 @@ class ForwardTask : LltmCpuBounds {
     }
   }
 
-  // The weights of all gates for some columns: panel[column][gate][unit].
+  // Copies the weights of all gates for some columns to panel[column][gate][unit].
   C10_NOINLINE void transpose_weights(int64_t first_column, int64_t columns, acc_t* panel) const {
     for (int gate = 0; gate < kGates; ++gate) {
       const scalar_t* weights =

@@ -1,5 +1,5 @@
-// LLTM cell on the CPU with products of its own: nothing is concatenated or transposed, and the
-// pointwise part follows while the sums are in the cache. See README.md for what it gains.
+// LLTM cell on the CPU with its own products: nothing is concatenated or transposed, and the
+// pointwise part follows while the sums are in the cache. README.md says what this gains.
 #include <memory>
 #include <optional>
 #include <vector>
@@ -11,20 +11,20 @@
 #include "rnn/cell_step/cpu/limits.h"
 #include "rnn/cell_step/cpu/pointwise.h"
 
-// In one unit: it reads the same headers, which take half of its time.
+// Included, not compiled apart: it needs the same headers, which take half of its compile time.
 #include "rnn/cell_step/cpu/pointwise.cpp"
 
 namespace lltm_jit {
 namespace {
 
-// How many tasks make a thread worth waking: 2^16 multiply-adds are about a microsecond, which is
-// what waking one costs.
+// How many tasks are worth waking a thread: 2^16 multiply-adds take about a microsecond, and so
+// does waking a thread.
 int64_t grain_of(int64_t tasks, int64_t products) {
   constexpr int64_t kGrainProducts = 1 << 16;
   return std::max<int64_t>(1, kGrainProducts * tasks / std::max<int64_t>(1, products));
 }
 
-// `count` divided into a few equal pieces for each thread, in multiples of `unit`.
+// Divides `count` into a few equal pieces per thread, in multiples of `unit`.
 int64_t piece_of(int64_t count, int64_t unit) {
   constexpr int64_t kPieces = 3;
   return ceil_div(ceil_div(count, kPieces * at::get_num_threads()), unit) * unit;
@@ -56,7 +56,7 @@ void activate(const LltmCellArgs& args, const ForwardTask<scalar_t>& task) {
   }
 }
 
-// The pointwise part is handed over, since it alone depends on the cell's type.
+// The pointwise part is a parameter, because it alone depends on the cell's type.
 template <typename scalar_t>
 void run_cell(const LltmCellArgs& args,
               void (*pointwise)(const LltmCellArgs&, const ForwardTask<scalar_t>&)) {
@@ -76,7 +76,7 @@ void run_cell(const LltmCellArgs& args,
   const int64_t row_blocks = ceil_div(batch, rows), tasks = row_blocks * unit_blocks;
   const int64_t products = batch * kGates * args.hidden_size * (args.hidden_size + args.input_size);
   for_each_task(tasks, grain_of(tasks, products), [&](int64_t index) {
-    // Neighbouring tasks share their rows of weights, which are most of what is read.
+    // Neighbouring tasks share rows of the weights, which are most of the memory that is read.
     Task task(args, index % row_blocks * rows, rows, index / row_blocks * Task::kUnits);
     task.multiply(state ? &*state : nullptr);
     pointwise(args, task);
@@ -86,9 +86,9 @@ void run_cell(const LltmCellArgs& args,
 // -------------------------------------------------------------------------------------- backward --
 
 // Note [Deep products]
-// The weights' gradient is a sum over the batch. Where the batch is large and the gradient small there
-// are more threads than tiles; then each kSplitDepth rows of the batch give a gradient of their own,
-// in the arithmetic type, and these are summed in order.
+// The weights' gradient is a sum over the batch. If the batch is large and the gradient small,
+// there are more threads than tiles. Then every kSplitDepth rows of the batch give a gradient of
+// their own, in the arithmetic type, and these gradients are added in order.
 template <typename scalar_t>
 class BackwardProducts : LltmCpuBounds {
  public:
@@ -100,7 +100,7 @@ class BackwardProducts : LltmCpuBounds {
       splits_ = ceil_div(args.batch_size, kSplitDepth);
       split_sums_.reset(new acc_t[splits_ * gates_ * columns_]);
     }
-    // Parts go from the top down, so that what is written lies together.
+    // Parts go from the top down, so that a thread writes contiguous memory.
     const int64_t rows = std::clamp<int64_t>(piece_of(gates_, 8), 32, 512);
     for (int64_t row = 0; row < gates_; row += rows) {
       add_weights(args.old_h, args.old_h_stride, 0, args.hidden_size, row, rows);
@@ -132,7 +132,7 @@ class BackwardProducts : LltmCpuBounds {
  private:
   using acc_t = opmath_t<scalar_t>;
   using Vec = at::vec::Vectorized<acc_t>;
-  static constexpr int64_t kSumColumns = 4 * Vec::size();  // of the bias's gradient, in one task
+  static constexpr int64_t kSumColumns = 4 * Vec::size();  // of the bias's gradient per task
 
   const LltmProductsArgs& args_;
   const int64_t gates_ = kGates * args_.hidden_size;
@@ -145,7 +145,7 @@ class BackwardProducts : LltmCpuBounds {
   int64_t splits_ = 0;
   std::unique_ptr<acc_t[]> split_sums_;  // [splits, 3*hidden_size, hidden_size+input_size]
 
-  // The gradient of h or x, in panels; one row reads the weights best in longer rows.
+  // The gradient of h or x, in panels. For a single row, longer rows of the weights are read faster.
   void add_state(void* grad, int64_t first_column, int64_t size) {
     if (grad == nullptr) return;
     Product<scalar_t> product{};
@@ -169,7 +169,7 @@ class BackwardProducts : LltmCpuBounds {
     products_ += args_.batch_size * size * gates_;
   }
 
-  // Some rows of the weights' gradient, from h or x.
+  // Some rows of the weights' gradient, in the columns of h or of x.
   void add_weights(const void* state, int64_t stride, int64_t first_column, int64_t size,
                    int64_t row, int64_t rows) {
     const auto append = [&](auto& parts, auto* target, int64_t first, int64_t depth) {
@@ -197,13 +197,13 @@ class BackwardProducts : LltmCpuBounds {
     products_ += std::min(rows, gates_ - row) * size * args_.batch_size;
   }
 
-  // The bias's gradient for kSumColumns of grad_pre's columns.
+  // Sums kSumColumns columns of grad_pre for the bias's gradient.
   void sum_bias(int64_t first) {
     sum_rows(grad_pre_ + first, gates_, args_.batch_size, std::min(kSumColumns, gates_ - first),
              static_cast<scalar_t*>(args_.grad_bias) + first);
   }
 
-  // Elements [begin, end) of the weights' gradient.
+  // Adds up elements [begin, end) of the split weights' gradient.
   void sum_splits(int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += Vec::size()) {
       const int64_t n = std::min<int64_t>(Vec::size(), end - i);

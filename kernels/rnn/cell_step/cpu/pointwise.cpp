@@ -1,4 +1,4 @@
-// LLTM cell on the CPU: the pointwise part, after ATen's GEMM and before it on the way back.
+// LLTM cell on the CPU: the pointwise part, after ATen's GEMM in the forward pass and before it in the backward pass.
 #include "rnn/cell_step/cpu/pointwise.h"
 
 #include "core/launch/parallel.h"
@@ -6,8 +6,8 @@
 namespace lltm_jit {
 namespace {
 
-// Elements for each thread at least: about ten microseconds of exp and tanh, several times what
-// waking a thread costs.
+// The fewest elements per thread: about ten microseconds of exp and tanh, several times as long as
+// waking a thread takes.
 constexpr int64_t kGrainElements = 4096;
 
 template <typename scalar_t, typename cell_t>
@@ -52,7 +52,7 @@ void backward_row(const LltmBackwardArgs& args, int64_t row) {
   }
 }
 
-// Calls function(row) for every row, in parallel when there is enough to do.
+// Calls function(row) for every row, in parallel if there are enough elements.
 template <typename Function>
 void for_each_row(int64_t rows, int64_t row_elements, const Function& function) {
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, row_elements));

@@ -9,13 +9,13 @@
 
 namespace lltm_jit {
 
-// Where the elements of one row lie, each `count` long.
+// The places of the elements of one row, each `count` long.
 template <typename scalar_t, typename cell_t>
 struct CellRow {
   const cell_t* old_cell;
   scalar_t* new_h;
   cell_t* new_cell;
-  scalar_t *input_gate, *output_gate, *candidate_cell;  // written, activated, if not null
+  scalar_t *input_gate, *output_gate, *candidate_cell;  // activated gates, written if not null
 };
 
 // Computes the cell from the pre-activations of each gate, given as functions of (first element, count).

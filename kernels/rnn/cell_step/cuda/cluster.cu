@@ -1,12 +1,11 @@
 // The whole LLTM cell in one launch, in 16 bits, on the tensor cores and the copy engine of chips of 9.0.
 //
 // Note [Blocks that share a tile]
-// Blocks read h, x and the weights from L2, which limits them; the larger their tiles, the less they
-// read, but at a recurrent cell's sizes large tiles are too few for the chip. So the four blocks of a
-// cluster share a tile. Each makes the products of a quarter of k, sends its sums to the blocks that
-// finish them, a quarter of the rows each, through distributed shared memory, and finishes its own.
-// In a block one warp asks for the operands, as far ahead as there is room; the others multiply, and
-// hold the epilogue's inputs by the time that they have done.
+// Blocks read h, x and the weights from L2, which limits their speed. Larger tiles read less, but a
+// recurrent cell has too few large tiles for the chip. So the four blocks of a cluster share a tile.
+// Each multiplies a quarter of k, sends its sums through distributed shared memory (DSMEM) to the
+// blocks that finish them, and finishes a quarter of the rows. In a block, one warp fetches operands as
+// far ahead as there is room; the others multiply, and load the epilogue's inputs meanwhile.
 
 #include "core/launch/launch.cuh"
 #include "core/memory/boxes.cuh"
@@ -18,8 +17,8 @@
 namespace lltm_jit {
 namespace {
 
-// A tile of kM rows and kUnits hidden units, whose gates lie side by side. Shared memory holds kStages
-// stages of 64 of k, and the sums that a block is sent.
+// A tile of kM rows and kUnits hidden units, whose three gates are neighbours. Shared memory holds
+// kStages stages with 64 of k each, and the sums that the block receives.
 template <typename scalar_t_, const LltmTile& kTile, int kStages_>
 struct ClusterShape {
   using scalar_t = scalar_t_;
@@ -28,14 +27,14 @@ struct ClusterShape {
   static constexpr int kMathWarps = kM / 16, kMathThreads = 32 * kMathWarps;
   static constexpr int kThreads = kMathThreads + 32;
   static constexpr int kStageElements = (kM + kN) * kSwizzledRow;
-  // Sums in fours, as a lane has them: of each block, of each of its warps with rows of this block, of
-  // each eight columns, a four a lane.
+  // The layout of sums in fours (float4), as a lane has them: by sending block, by its warps that
+  // have rows of this block, and by eight columns, with a four per lane.
   static constexpr int kOwnWarps = kMathWarps / kClusterBlocks;
   static constexpr int kFours = kN / 8;
   static_assert(kM % 64 == 0 && kUnits % 8 == 0 && kMathWarps % kClusterBlocks == 0);
 };
-// They leave no room for a second block on an SM: the next launch's clusters would begin before this
-// one's have ended, and share some SMs while others idle.
+// These shapes leave no room for a second block on an SM. Otherwise the next launch's clusters
+// would begin before this launch's have ended, and share some SMs while others idle.
 template <typename scalar_t>
 using MediumCluster = ClusterShape<scalar_t, kMediumCluster, 7>;
 template <typename scalar_t>
@@ -55,7 +54,7 @@ struct SharedMemory {
   CopyBarrier full[Shape::kStages], empty[Shape::kStages];
 };
 
-// A block's part: which tile, which quarter of its rows to finish, which stages of k to multiply.
+// A block's part: its tile, the quarter of the rows that it finishes, and the stages of k that it multiplies.
 template <typename Shape>
 struct Part {
   int rank, unit0;
@@ -75,7 +74,7 @@ struct Part {
   }
 };
 
-// One thread's work: every stage into its slot, once the products of the stage before have let go of it.
+// One thread fetches every stage into its slot, once the products of the slot's previous stage have ended.
 template <typename Shape>
 __device__ __forceinline__ void bring_operands(SharedMemory<Shape>& shared, const Part<Shape>& part,
                                                const OperandMaps& maps, int hidden) {
@@ -91,7 +90,7 @@ __device__ __forceinline__ void bring_operands(SharedMemory<Shape>& shared, cons
     copy_box(target, of_h ? maps.old_h : maps.input, int(part.row0), k, full);
     target += Shape::kM * kSwizzledRow;
     const auto& weights = of_h ? maps.weights_of_h : maps.weights_of_input;
-    // What is past the gate's last unit is of the next gate, and nobody reads what comes of it.
+    // Rows past a gate's last unit belong to the next gate; their products are ignored.
     for (int gate = 0; gate < 3; ++gate) {
       copy_box(target, weights, gate * hidden + part.unit0, k, full);
       target += Shape::kUnits * kSwizzledRow;
@@ -110,14 +109,14 @@ __device__ __forceinline__ void multiply(SharedMemory<Shape>& shared, const Part
     begin_products<typename Shape::scalar_t, Shape::kN>(sums, a + warpgroup * 64 * kSwizzledRow,
                                                         a + Shape::kM * kSwizzledRow);
     if (i == 0) continue;
-    wait_for_products<1>();  // those of the stage before
+    wait_for_products<1>();  // those of the previous stage
     const bool again = i - 1 + Shape::kStages < part.stages;
     if (again && threadIdx.x % 32 == 0) shared.empty[(i - 1) % Shape::kStages].arrive();
   }
   wait_for_products<0>();
 }
 
-// What the epilogue of one thread reads and where it writes.
+// The inputs and outputs of one thread's epilogue.
 template <typename Shape, typename cell_t>
 struct Epilogue {
   using scalar_t = typename Shape::scalar_t;
@@ -144,7 +143,7 @@ struct Epilogue {
   __device__ __forceinline__ Epilogue(const LltmCellArgs& args, const Part<Shape>& part)
       : args(args), part(part) {
     const int hidden = int(args.hidden_size);
-    // Without a bias any readable elements will do: nobody uses them.
+    // Without a bias, any readable elements will do: they are ignored.
     const auto* bias = static_cast<const scalar_t*>(args.bias ? args.bias : args.weights);
     const auto* old_cell = static_cast<const cell_t*>(args.old_cell);
 #pragma unroll
@@ -153,7 +152,7 @@ struct Epilogue {
       const int unit = min(to.unit, hidden - 2);
       const int64_t row = min(to.row, args.batch_size - 1);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {  // one by one: neither need be aligned
+      for (int e = 0; e < 2; ++e) {  // one by one, because neither must be aligned
         cells[pass][e] = old_cell[row * hidden + unit + e];
 #pragma unroll
         for (int gate = 0; gate < 3; ++gate) {
@@ -163,7 +162,7 @@ struct Epilogue {
     }
   }
 
-  // The four blocks' sums are added always in the same order.
+  // Adds the four blocks' sums, always in the same order.
   __device__ __forceinline__ void finish(const SharedMemory<Shape>& shared) const {
     float pre[kPasses][3][2];
 #pragma unroll
@@ -198,7 +197,7 @@ struct Epilogue {
   }
 };
 
-// Where the code has no wgmma the kernel takes one thread, by which the host knows.
+// Code without wgmma allows one thread, which tells the host.
 template <typename Shape, typename cell_t>
 __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? Shape::kThreads : 1, 1)
     lltm_cluster_cell_kernel(LltmCellArgs args, const __grid_constant__ OperandMaps maps) {
@@ -230,12 +229,12 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? Shape::kThreads : 1, 1)
     __cluster_barrier_wait();
     return;
   }
-  __cluster_barrier_wait();  // every block has begun, so that its shared memory may be written
+  __cluster_barrier_wait();  // all blocks have begun: their shared memory is valid
   wait_for_predecessor();
   const Epilogue<Shape, cell_t> epilogue(args, part);
   float sums[Shape::kN / 2] = {};
   multiply(shared, part, sums);
-  // A warp's 16 rows are all of one block.
+  // All 16 rows of a warp are finished by one block.
   auto* mine = shared.received[part.rank][warp % Shape::kOwnWarps][0] + lane;
   auto* to = static_cast<float4*>(__cluster_map_shared_rank(mine, warp / Shape::kOwnWarps));
 #pragma unroll
@@ -278,7 +277,7 @@ cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
 }
 
 cudaError_t ask_gpu(int device, LltmGpu* gpu) {
-  using Shape = LargeCluster<Half>;  // all have one block an SM
+  using Shape = LargeCluster<Half>;  // all shapes run one block per SM
   const auto kernel = lltm_cluster_cell_kernel<Shape, Half>;
   cudaFuncAttributes code{};
   cudaError_t error = cudaFuncGetAttributes(&code, kernel);

@@ -1,5 +1,5 @@
-// What the products of the LLTM cell share: [old_h, input], the operand of each, read where its two parts
-// are, and the check of their tiles.
+// Parts that the products of the LLTM cell share: their operand [old_h, input], whose two parts are
+// read in place, and the check of their tiles.
 #pragma once
 
 #include "rnn/cell_step/cuda/tile_gemm.cuh"
@@ -51,8 +51,8 @@ struct Columns {
   }
 };
 
-// The tiles are those that lltm_plan() counts (its Note [Shapes of the tiles] has why), in the stages
-// that it has found room for.
+// Whether a shape is the one that lltm_plan() counts with (Note [Shapes of the tiles]) and fits in
+// the stages that the plan has found room for.
 template <typename Shape, int kStageBytes>
 constexpr bool is_as_planned() {
   return Shape::kStages == kMostStages && Shape::kStageBytes <= kStageBytes &&

@@ -1,5 +1,5 @@
-// A float whose functions are right to some 20 bits and take a handful of instructions: enough for
-// results that are rounded to 11 (half) or 8 (bfloat16), or computed from operands that were.
+// A float whose functions take a handful of instructions and are accurate to about 20 bits: enough for
+// results that are rounded to 11 bits (half) or 8 bits (bfloat16), or computed from such operands.
 #pragma once
 
 #include "core/math/float_of.cuh"
@@ -11,7 +11,7 @@ using FastFloat = FloatOf<FastFunctions>;
 
 template <>
 struct Math<FastFloat> : FloatMath<FastFunctions> {
-  // Below this, exp(x) - 1 and its like lose what the series still have.
+  // Below this, exp(x) - 1 and similar differences lose bits that the series keep.
   static constexpr float kSmall = 0.25f;
 
   static __device__ __forceinline__ FastFloat exp(FastFloat x) {

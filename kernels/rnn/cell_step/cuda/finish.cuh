@@ -8,8 +8,8 @@
 
 namespace lltm_jit {
 
-// kCount neighbouring units of one row. Made apart from the storing, which depends on a condition: of
-// several in a row, the arithmetic then overlaps.
+// kCount neighbouring units of one row. The constructor computes, and a store under a condition
+// follows, so that the arithmetic of several units overlaps.
 template <typename scalar_t, typename cell_t, int kCount>
 struct FinishedUnits {
   using opmath = opmath_t<scalar_t>;

@@ -1,5 +1,5 @@
-// The whole LLTM cell in one launch: pre-activations, bias, activations and the new state, with h and x
-// read where they are; no concatenation, no transposed copy, no pre-activations in memory.
+// The whole LLTM cell in one launch: product, bias, activations and the new state. h and x are read
+// in place: no concatenation, no transposed copy, no pre-activations in memory.
 #include "rnn/cell_step/cuda/columns.cuh"
 #include "rnn/cell_step/cuda/dispatch.cuh"
 #include "rnn/cell_step/cuda/finish.cuh"
@@ -9,7 +9,7 @@
 namespace lltm_jit {
 namespace {
 
-// The three gates of each hidden unit lie side by side.
+// The three gates of a hidden unit are neighbours.
 template <typename scalar_t, const LltmTile& kTile, int kWarpM, int kGroups, int kStageBytes>
 struct ForwardShape
     : TileShape<scalar_t, kTile.rows, 3 * kTile.columns, kWarpM, 3 * kTile.columns, kGroups,
@@ -21,7 +21,7 @@ using MediumForward = ForwardShape<scalar_t, kMediumForward, 32, 8, 512>;
 template <typename scalar_t>
 using LargeForward = ForwardShape<scalar_t, kLargeForward, 32, 4, 256>;
 
-// (__grid_constant__: lines refer to the arguments, which each thread would otherwise copy to its stack.)
+// (__grid_constant__: lines refer to the arguments, which otherwise each thread would copy to its stack.)
 template <typename Shape, typename cell_t, int kChunk>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     lltm_cell_kernel(const __grid_constant__ LltmCellArgs args) {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     const int64_t row = unit < hidden ? int64_t(gate) * hidden + unit : 0;
     return {weights + row * args.weights_stride, 1, unit < hidden};
   };
-  // The epilogue's own inputs, on their way while the product is made.
+  // The epilogue's own inputs, loaded while the product is computed.
   constexpr int kItems = Shape::kM * Shape::kUnits / Shape::kThreads;
   static_assert(Shape::kM * Shape::kUnits % Shape::kThreads == 0);
   const auto* bias = static_cast<const scalar_t*>(args.bias);
@@ -84,11 +84,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 }
 
 // Note [Tiny cells]
-// One hidden unit of 16 rows a block, so that even 128 units spread over the chip. Eight lanes
-// share a row's sum; every load of a lane's first kBatch vectors is under way before the first
+// A block has one hidden unit of 16 rows, so that even 128 units spread over the chip. Eight lanes
+// share a row's sum. All loads of a lane's first kBatch vectors are in flight before the first
 // product, so the kernel takes one round trip to memory and a few shuffles. (The 1 in the launch
-// bounds tells the compiler that registers are to spare for that; it would save them otherwise.)
-// Only a float's products cost enough elsewhere for this to be quicker.
+// bounds tells the compiler that it may use registers for that.) This is faster only in float,
+// whose products take long on tensor cores.
 constexpr int kTinyRows = kTinyForward.rows, kTinyLanes = 8;
 
 template <int kVec>
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
   const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
   const int unit = int(blockIdx.x % hidden), lane = threadIdx.x % kTinyLanes;
   const int64_t row = int64_t(blockIdx.x / hidden) * kTinyRows + threadIdx.x / kTinyLanes;
-  const bool row_inside = row < args.batch_size;  // else compute the last row, for nothing
+  const bool row_inside = row < args.batch_size;  // else compute the last row and drop it
   const Columns<float> columns(args);
   const auto* weights =
       static_cast<const float*>(args.weights) + int64_t(unit) * args.weights_stride;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int k = k0 + i * kTinyLanes * kVec;
-      const bool inside = k < width;  // else read the first column, for nothing
+      const bool inside = k < width;  // else read the first column and drop it
       const int column = inside ? k : 0;
       x[i] = load_or_zero<kVec>((column < hidden ? x_row.old_h : x_row.input) + column, inside);
 #pragma unroll

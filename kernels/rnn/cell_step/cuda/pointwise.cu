@@ -1,5 +1,5 @@
-// LLTM cell on CUDA: the pointwise part, after the GEMM and before it on the way back.
-// The equations stand in maths.h. Each thread owns kVec neighbouring hidden units of one row.
+// LLTM cell on CUDA: the pointwise part, after the GEMM in the forward pass and before it in the
+// backward pass. maths.h has the equations. Each thread owns kVec neighbouring hidden units of one row.
 #include "core/launch/launch.cuh"
 #include "rnn/cell_step/cuda/dispatch.cuh"
 #include "rnn/cell_step/kernels.h"
@@ -10,7 +10,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------- kernels --
 
-// Calls function(unit) for the first of each kVec units of a thread, of [batch_size, hidden_size].
+// Calls function(unit) for the first of each kVec units of this thread, in [batch_size, hidden_size].
 template <int kVec, typename Args, typename Function>
 __device__ __forceinline__ void for_each_pack(const Args& args, const Function& function) {
   wait_for_predecessor();
@@ -91,7 +91,7 @@ __global__ void lltm_backward_kernel(LltmBackwardArgs args) {
 
 // ----------------------------------------------------------------------------------- launchers --
 
-// Elements a thread reads at once, or 1 when rows or pointers are not aligned for that.
+// The elements that a thread reads at once; 1 if rows or pointers are not aligned for more.
 template <typename scalar_t, typename... Pointers>
 bool can_vectorize(int64_t hidden_size, const Pointers*... pointers) {
   return hidden_size % (kAccessBytes / sizeof(scalar_t)) == 0 && aligned(kAccessBytes, pointers...);

@@ -1,7 +1,7 @@
-// The backward products of the LLTM cell in one launch, from the gradients of the pre-activations dG (see
+// The LLTM cell's backward products in one launch, from the pre-activations' gradients dG (see
 // pointwise.cu):
 //   [dh, dx] = dG W      dW = dG^T [h, x]      db = column sums of dG
-// Its blocks divide the tiles of both products.
+// The blocks divide the tiles of both products among them.
 #include "rnn/cell_step/cuda/columns.cuh"
 #include "rnn/cell_step/cuda/tile_gemm.cuh"
 #include "rnn/cell_step/kernels.h"
@@ -19,7 +19,7 @@ template <typename scalar_t>
 using MediumInputGradient = InputGradient<scalar_t, kMediumBackward, 8, 512>;
 template <typename scalar_t>
 using LargeInputGradient = InputGradient<scalar_t, kLargeBackward, 4, 256>;
-// dW = dG^T [h, x]: both run along the tile's sides, k is the batch.
+// dW = dG^T [h, x]: both operands run along the tile's sides, and k is the batch.
 template <typename scalar_t>
 using WeightGradient =
     TileShape<scalar_t, kWeightGradient.rows, kWeightGradient.columns, 32, 16, 1,
@@ -29,7 +29,7 @@ template <typename Shape, int kChunk>
 __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
   using scalar_t = typename Shape::scalar_t;
   const int hidden = int(args.hidden_size);
-  const int first = args.grad_old_h ? 0 : hidden;  // columns that somebody asked for
+  const int first = args.grad_old_h ? 0 : hidden;  // columns that were asked for
   const int last = args.grad_input ? hidden + int(args.input_size) : hidden;
   const int column_tiles = ceil_div(last - first, Shape::kN);
   const int64_t row0 = index / column_tiles * Shape::kM;
@@ -84,7 +84,7 @@ __device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t index
   });
 }
 
-// 32 columns; each warp takes every eighth row of the batch.
+// A block sums 32 columns; each warp reads every eighth row of the batch.
 template <typename scalar_t>
 __device__ void bias_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
   using opmath = opmath_t<scalar_t>;
@@ -108,7 +108,7 @@ __device__ void bias_gradient_tile(const LltmProductsArgs& args, int64_t index, 
   static_cast<scalar_t*>(args.grad_bias)[column] = from_opmath<scalar_t>(sum);
 }
 
-// Which block does what: first the tiles of [dh, dx], which take longest, then those of db and dW.
+// The work of each block: first the tiles of [dh, dx], which take longest, then those of db and dW.
 struct ProductTiles {
   int64_t input, bias, weight;
 };

@@ -1,15 +1,15 @@
-// A block's share of a small matrix product: C = A B for one tile of C, in registers and shared
-// memory, with the sum over k split among groups of the block's warps.
+// A block's part of a small matrix product: C = A B for one tile of C, in registers and shared
+// memory. Groups of the block's warps split the sum over k.
 //
 // Note [Small products]
-// A recurrent cell's products are small: a library GEMM tiles them into a handful of blocks and
-// leaves most of the chip idle, or splits k over blocks and pays for a second pass. Here tiles of C
-// are as small as it takes to give every SM one, and each tile's k range is divided among kGroups
-// groups of warps, whose partial sums meet in shared memory, in a fixed order. The epilogue finds
-// the finished tile there, so activations cost no further launch.
+// A recurrent cell's products are small. A library GEMM divides them into a handful of blocks and
+// leaves most of the chip idle, or it splits k over blocks and needs a second pass. Here, tiles of
+// C are small enough to give every SM one. kGroups groups of warps divide a tile's range of k, and
+// their partial sums are added in shared memory, in a fixed order. The epilogue finds the tile
+// there, so activations need no further launch.
 //
-// Operands come through cp.async in stages of kStageK each. The shared memory holds kStages of them, or
-// on chips that have less of it one fewer: the launcher says.
+// cp.async fetches the operands in stages of kStageK each. Shared memory holds kStages of them, or
+// one fewer on chips with less shared memory: the launcher decides.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 namespace lltm_jit {
 
-// kM x kN: the tile of C. kWarpM x kWarpN: what one warp accumulates. kGroups: shares of k.
-// kStageK: k of one stage. kStages: how many at most.
+// kM x kN: the tile of C. kWarpM x kWarpN: the part that one warp accumulates. kGroups: the groups
+// that share k. kStageK: k per stage. kStages: the most stages.
 template <typename scalar_t_, int kM_, int kN_, int kWarpM_, int kWarpN_, int kGroups_,
           int kStageK_, int kStages_, Along kAlongA_, Along kAlongB_>
 struct TileShape {
@@ -33,7 +33,7 @@ struct TileShape {
   static constexpr Along kAlongA = kAlongA_, kAlongB = kAlongB_;
   static constexpr int kGroupWarps = kM / kWarpM * (kN / kWarpN);
   static constexpr int kThreads = 32 * kGroupWarps * kGroups;
-  // Elements of one padded row of each operand in shared memory, and of one stage.
+  // Elements in shared memory of one padded row of each operand, and of one stage.
   static constexpr int kRowA =
       (kAlongA == Along::K ? kStageK : kM) + Mma<scalar_t>::padding(kAlongA);
   static constexpr int kRowB =
@@ -50,9 +50,8 @@ struct TileShape {
   static_assert(kStageK % (kGroups * Mma<scalar_t>::kK) == 0);
 };
 
-// One row of A or one column of B: where element k lies, and what follows it in the operand's own
-// direction. A line past the operand's edge is not inside: zeros, and no traffic; its base is readable
-// all the same, for plain_sum.
+// One row of A or one column of B. If it lies past the operand's edge it is not `inside`: it counts
+// as zeros and is not loaded. Its base is readable all the same, for plain_sum.
 template <typename scalar_t>
 struct Line {
   const scalar_t* base;
@@ -61,15 +60,15 @@ struct Line {
   __device__ __forceinline__ const scalar_t* at(int k) const { return base + k * stride; }
 };
 
-// One operand's copies to shared memory, kChunk bytes each: a thread's lines are found once for all
-// stages.
+// Copies one operand to shared memory, kChunk bytes at a time. A thread finds its lines once for
+// all stages.
 template <Along kAlong, int kLines, int kStageK, int kRowElements, int kChunk, int kThreads,
           typename scalar_t, typename LineType>
 struct StageCopy {
   static constexpr int kElements = kChunk / int(sizeof(scalar_t));
   static constexpr bool kAlongK = kAlong == Along::K;
   static constexpr int kRows = kAlongK ? kLines : kStageK;
-  static constexpr int kChunks = (kAlongK ? kStageK : kLines) / kElements;  // of a row
+  static constexpr int kChunks = (kAlongK ? kStageK : kLines) / kElements;  // per row
   static constexpr int kRowStep = kThreads / kChunks;
   static constexpr int kCopies = kRows / kRowStep;
   static_assert(kThreads % kChunks == 0 && kRows % kRowStep == 0);
@@ -97,7 +96,7 @@ struct StageCopy {
   }
 };
 
-// A group's sums over its share of k, in the registers of its warps.
+// A group's sums over its part of k, in the registers of its warps.
 template <typename Shape>
 struct GroupSums {
   using scalar_t = typename Shape::scalar_t;
@@ -144,7 +143,7 @@ struct GroupSums {
   }
 };
 
-// A finished tile: the groups' partial sums in shared memory, and the lines that they came from.
+// A finished tile: the groups' partial sums in shared memory, and the lines that they were computed from.
 template <typename Shape, typename LinesA, typename LinesB>
 struct Tile {
   using scalar_t = typename Shape::scalar_t;
@@ -154,7 +153,7 @@ struct Tile {
   const LinesB& b_line;
   int size_k;
 
-  // kCount elements from (m, n) on, summed over the groups always in the same order.
+  // kCount elements from (m, n) on. The groups' sums are always added in the same order.
   template <int kCount>
   __device__ __forceinline__ void values(int m, int n, opmath (&sums)[kCount]) const {
     load_pack<kCount>(partial + m * Shape::kRowC + n, sums);
@@ -165,8 +164,8 @@ struct Tile {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) sums[i] += more[i];
     }
-    // What is not finite does not survive the splitting: such sums are made again, one element at a
-    // time. A state that is NaN therefore costs time, too.
+    // Splitting a float loses infinities and NaNs, so sums that are not finite are computed again,
+    // element by element. A NaN in the state therefore takes time, too.
     if constexpr (std::is_same_v<scalar_t, float>) {
       bool finite = true;
 #pragma unroll
@@ -179,7 +178,7 @@ struct Tile {
     }
   }
 
-  // Writes kCount elements at a time to `target(m, n)`: null past the edge.
+  // Writes kCount elements at a time to `target(m, n)`, which is null past the edge.
   template <int kCount, typename Target>
   __device__ __forceinline__ void store(const Target& target) const {
     constexpr int kVectors = Shape::kN / kCount, kAll = Shape::kM * kVectors;
@@ -210,10 +209,10 @@ struct Tile {
   }
 };
 
-// Computes a tile in shared memory, which has room for `stages` stages: Shape::kStages or one fewer.
-// a_line(m) and b_line(n) are the lines of A and B through it, `size_k` their length; kChunk is the
-// bytes of one copy, 16 or one element. Waits for the kernel before (see Note [Launches that overlap]),
-// and calls `meanwhile()` once the first copies are on their way.
+// Computes a tile in shared memory, which has room for `stages` stages: Shape::kStages or one
+// fewer. a_line(m) and b_line(n) are the lines of A and B, of length `size_k`. A copy has kChunk
+// bytes: 16, or one element. Waits for the kernel before (Note [Launches that overlap]), and calls
+// `meanwhile()` while the first copies are in flight.
 template <typename Shape, int kChunk, typename LinesA, typename LinesB, typename Meanwhile>
 __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, int stages,
                                                                  int size_k, const LinesA& a_line,
@@ -229,7 +228,7 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
       b_copy(b_line);
   scalar_t* const slots = reinterpret_cast<scalar_t*>(shared);
   GroupSums<Shape> sums;
-  // A function for each number of stages: where it is known, so are all addresses and waits.
+  // There is a function for each number of stages, in which addresses and waits are constants.
   const auto multiply = [&](auto count) {
     constexpr int kSlots = decltype(count)::value;
     const auto fetch = [&](int stage) {
@@ -250,12 +249,12 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
         __syncthreads();
       } else {
         wait_for_copies<kSlots - 2>();
-        __syncthreads();  // the stage has arrived, and nobody reads the one before any more
+        __syncthreads();  // the stage has arrived, and the previous one is no longer read
         fetch(stage - 1 + kSlots);
       }
       const scalar_t* a = slots + stage % kSlots * Shape::kStageElements;
       const scalar_t* b = a + Shape::kRowsA * Shape::kRowA;
-#pragma unroll  // so that a step's loads may go ahead of the products of the step before
+#pragma unroll  // a step's loads may precede the previous step's products
       for (int k = 0; k < kStageK; k += Shape::kGroups * kStepK) {
         sums.add(a, b, k + sums.group * kStepK);
       }

@@ -1,14 +1,14 @@
-// A warp's share of a matrix product on tensor cores, for every element type: 16 x 8 sums at a time.
+// A warp's part of a matrix product on tensor cores, for every element type: 16 x 8 sums at a time.
 //
 // Note [Single precision on tensor cores]
-// Tensor cores read a float as TF32, with 11 of its 24 bits. A float is therefore split in two such
-// numbers, x = high + low, and x y taken as low(x) high(y) + high(x) low(y) + high(x) high(y), which
-// is off by 2^-21 at most and 2^-23 or so on average. Tensor cores also truncate their sums; so each of
-// those covers only eight k, smallest products first, and the long sum is made of rounded additions.
-// Results come as near to the exact ones as those of float32 multiply-adds do, down to numbers of
-// 2^-114, at up to twice the rate. Method: H. Ootomo and R. Yokota, "Recovering single precision
+// Tensor cores read a float as TF32, with 11 of its 24 bits. So a float is split into two such numbers,
+// x = high + low, and x y is computed as low(x) high(y) + high(x) low(y) + high(x) high(y), with a
+// relative error of at most 2^-21 and about 2^-23 on average. Tensor cores also truncate their sums. So
+// each of their sums covers only eight k, smallest products first, and rounded additions make the long
+// sum. Results are as accurate as those of float32 multiply-adds, down to numbers of 2^-114, at up to
+// twice the rate. Method: H. Ootomo and R. Yokota, "Recovering single precision
 // accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022.
-// An infinity, or what rounds to one, has no halves: see Tile::values.
+// An infinity, or a number that rounds to one, cannot be split: see Tile::values.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@
 
 namespace lltm_jit {
 
-// How an operand lies in memory: its rows run along k, or along m (A) or n (B).
+// The layout of an operand in memory: its rows run along k, or along m (A) or n (B).
 enum class Along { K, MN };
 
-// Element e of a lane's four sums is at row sum_row(e), column sum_column(e) of the 16 x 8.
+// Element e of a lane's four sums is at row sum_row(e) and column sum_column(e) of the 16 x 8 sums.
 __device__ __forceinline__ int sum_row(int e) { return threadIdx.x % 32 / 4 + e / 2 * 8; }
 __device__ __forceinline__ int sum_column(int e) { return threadIdx.x % 4 * 2 + e % 2; }
 
-// A float as two TF32 numbers; the tensor cores ignore the last bits of the second.
+// A float as two TF32 numbers. The tensor cores ignore the last bits of the second one.
 struct SplitFloat {
   uint32_t high, low;
   SplitFloat() = default;
@@ -36,11 +36,11 @@ struct SplitFloat {
   }
 };
 
-// float and double, 8 of k: lanes pick single elements from shared memory.
+// float and double, with k = 8: lanes load single elements from shared memory.
 template <typename scalar_t>
 struct Mma {
   static constexpr int kK = 8;
-  // Elements between rows in shared memory, for lanes that read at once to touch different banks.
+  // Elements between rows in shared memory, so that lanes which read at once touch different banks.
   static constexpr int padding(Along along) {
     return along == Along::K ? 4 : 32 / int(sizeof(scalar_t));
   }
@@ -106,8 +106,8 @@ struct Mma {
   }
 };
 
-// The 16-bit types, 16 of k: lanes load 8 x 8 matrices together, transposed where k is not along the
-// rows.
+// The 16-bit types, with k = 16: lanes load 8 x 8 matrices together, transposed if k is not along
+// the rows.
 template <typename scalar_t>
 struct Mma16Bit {
   static constexpr int kK = 16;

@@ -7,17 +7,17 @@
 namespace lltm_jit {
 namespace {
 
-constexpr int kColumns = 64, kRows = 32;  // of an array in a stage
+constexpr int kColumns = 64, kRows = 32;  // of an array, per stage
 constexpr int kStages = 3, kArrayBytes = kRows * kColumns * 2;
 constexpr int kMostGates = 8, kMostUnits = 256;
 
 int shared_bytes(const HeadProductArgs& args) { return kStages * (args.gates + 1) * kArrayBytes; }
 
-// The columns of a block that a head's units take.
+// The number of a block's columns that the units of one head take up.
 __host__ __device__ constexpr int room_of(int units) {
   return units <= 16 ? 16 : units <= 32 ? 32 : kColumns;
 }
-// Blocks of kColumns by kColumns, for all heads.
+// The number of blocks' tiles, of kColumns by kColumns, for all heads.
 __host__ __device__ int64_t tiles_of(const HeadProductArgs& args) {
   const int parts = ceil_div(args.units, kColumns);
   return parts > 1 ? int64_t(args.heads) * parts * parts
@@ -28,10 +28,10 @@ __host__ __device__ int64_t results_of(const HeadProductArgs& args) {
   return int64_t(args.heads) * args.gates * args.units * args.units;
 }
 
-// The heads and units of a block's columns, of gates or of states.
+// The heads and units of a block's columns, in the gates or in the states.
 template <int kRoom>
 struct Columns {
-  int head, unit;  // the first
+  int head, unit;  // of the first column
 
   __device__ __forceinline__ bool exist(const HeadProductArgs& args, int column) const {
     return head + column / kRoom < args.heads && unit + column % kRoom < args.units;
@@ -43,7 +43,7 @@ struct Columns {
 
 template <typename scalar_t, int kRoom>
 class HeadProduct {
-  static constexpr int kTiles = kRoom / 16;  // of a head
+  static constexpr int kTiles = kRoom / 16;  // per head
   static constexpr int kHeads = kColumns / kRoom;
 
  public:
@@ -75,20 +75,20 @@ class HeadProduct {
   __device__ __forceinline__ uint32_t array(int stage, int i) const {
     return shared_ + (stage % kStages * (args_.gates + 1) + i) * kArrayBytes;
   }
-  // Eight columns are a chunk. A chunk's place in its row depends on the row, so that the chunks of eight rows lie
-  // in all banks.
+  // A chunk is eight columns. Its place in its row depends on the row (a swizzle), so that the same
+  // chunk of eight rows lies in different banks.
   static __device__ __forceinline__ uint32_t chunk(uint32_t array, int row, int chunk) {
     return array + row * kColumns * 2 + (chunk ^ row % 8) * 16;
   }
 
-  // A warp loads its own gate's columns, a lane eight columns of every fourth row, and a share of the states' rows.
+  // A warp loads its own gate's columns and some of the states' rows; a lane eight columns of every fourth row.
   __device__ __forceinline__ void bring(int stage) const {
     if (stage < stages_) {
       const int row = lane_ / 8, column = lane_ % 8 * 8;
       const int64_t first = first_row_ + stage * kRows + row;
       const int left = int(min(args_.rows - first, int64_t(kRows)));
       const auto bring_rows = [&](uint32_t to, const scalar_t* from, bool exist, int k) {
-        // Four rows further, one bit of the place in the row changes.
+        // Four rows further on, one bit of the chunk's place in its row differs.
         copy_async<16>(chunk(to, row, column / 8) + k * 4 * kColumns * 2 ^ k % 2 * 64, from,
                        exist && k * 4 < left ? 16 : 0);
       };
@@ -115,7 +115,7 @@ class HeadProduct {
     for (int row = 0; row < kRows; row += 16) {
 #pragma unroll
       for (int head = 0; head < kHeads; ++head) {
-        // Two tiles of eight columns, top and bottom of each.
+        // Two tiles of eight columns: the top and bottom of each.
         uint32_t b[kTiles][4];
 #pragma unroll
         for (int j = 0; j < kTiles; ++j) {
@@ -171,7 +171,7 @@ class HeadProduct {
   float sums_[kHeads * kTiles][2 * kTiles][4] = {};
 };
 
-// What follows these does not start early: the blocks of a sequence would gather on the SMs that are free first.
+// The next kernel does not start early: a sequence's blocks would gather on the SMs that become free first.
 template <typename scalar_t, int kRoom>
 __global__ void __launch_bounds__(32 * kMostGates)
     multiply_heads_of(const __grid_constant__ HeadProductArgs args) {
@@ -226,7 +226,7 @@ bool head_product_runs(const HeadProductArgs& args) {
          ask_once(ask, &most) == cudaSuccess && shared_bytes(args) <= most;
 }
 
-// As many blocks as run at once, two on each SM.
+// The most splits for which all blocks run at once, two per SM, and each has kFewestRows rows.
 cudaError_t head_product_splits(const HeadProductArgs& args, int* splits) {
   constexpr int64_t kFewestRows = 256;
   int multiprocessors = 0;

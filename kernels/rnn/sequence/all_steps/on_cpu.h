@@ -1,4 +1,4 @@
-// Products of all steps on a CPU, of floats or doubles: Note [Packed products].
+// Products over all steps on a CPU, of floats or doubles: Note [Packed products].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,12 +11,12 @@
 
 namespace lltm_jit {
 
-// The matrix if one of its strides is 1, else a copy.
+// The matrix if one of its strides is 1; else a copy.
 inline at::Tensor dense_one_way(const at::Tensor& matrix) {
   return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
 }
 
-// Of matrices with one stride of 1; `initial` and C are dense.
+// Multiplies matrices that have a stride of 1; `initial` and C are dense.
 template <typename T>
 PackedProduct<T> packed_product(const at::Tensor& a, const at::Tensor& b,
                                 const std::optional<at::Tensor>& initial, const at::Tensor& c) {

@@ -23,7 +23,7 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 #ifdef LLTM_JIT_CUDA
-// Vectors, the rows of A or the columns of B, as in_float/kernels.h takes them.
+// Vectors, the rows of A or the columns of B, in the form of in_float/kernels.h.
 FloatFactor float_factor(const Tensor& vectors) {
   const bool depth_inside = vectors.stride(1) == 1;
   return {.numbers = static_cast<const float*>(vectors.const_data_ptr()),
@@ -33,9 +33,9 @@ FloatFactor float_factor(const Tensor& vectors) {
           .depth_inside = depth_inside};
 }
 
-// With fewer multiplications, or results that fill half of a tile, the kernels around a product take as long as
-// they save. With TF32 the library needs no such kernels. It is slower only for large results if the depth of its
-// left factor is not contiguous, which no instruction of 9.0 reads; or with a bias, because it then writes results twice.
+// For fewer multiplications, or results that fill half of a tile, the kernels around a product take as long as it
+// saves. With TF32 the library needs none, and is slower only in two cases: for large results with a left factor
+// whose depth is not contiguous, which no instruction of 9.0 reads; and with a bias, as it writes results twice.
 constexpr int64_t kManyProducts = int64_t(1) << 29, kFewColumns = 64, kManyColumns = 1024;
 
 bool pays_in_parts(const Tensor& a, const Tensor& b, bool tf32, bool biased = false) {
@@ -53,7 +53,7 @@ bool pays_in_parts(const Tensor& a, const Tensor& b, bool tf32, bool biased = fa
   return runs;
 }
 
-// results = or += A B, plus `initial` in each row.
+// results = A B, or results += A B, plus `initial` in each row.
 void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool adds, bool tf32,
                     const Tensor& results) {
   const int64_t rows = a.size(0), columns = b.size(1);
@@ -75,7 +75,7 @@ void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool
 
 Tensor multiply_in_parts(const Tensor& a, const Tensor& b, bool tf32,
                          const OptionalTensor& initial) {
-  // However long the sequence, at most this many numbers of B are split at a time.
+  // Splits at most this many numbers of B at a time, however long the sequence.
   constexpr int64_t kNumbersAtOnce = int64_t(1) << 25;
   const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
   const OptionalTensor first = initial ? OptionalTensor(initial->clone()) : std::nullopt;
@@ -116,7 +116,7 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const Optiona
 
 namespace {
 
-// Whether the kernel of Note [Products of heads] took them.
+// Multiplies by the kernel of Note [Products of heads], or returns false.
 bool multiply_together(const Tensor& grads, const Tensor& old, const Tensor& blocks) {
 #ifdef LLTM_JIT_CUDA
   if (!grads.is_cuda() || grads.element_size() != 2) return false;
@@ -142,7 +142,7 @@ bool multiply_together(const Tensor& grads, const Tensor& old, const Tensor& blo
 #endif
 }
 
-// Whether the library multiplies all blocks at once, which it does on a GPU.
+// Whether the library multiplies all blocks in one batch, as it does on a GPU.
 bool in_one_batch(const Tensor& a, const Tensor& b, bool tf32) {
 #ifdef LLTM_JIT_CUDA
   if (a.is_cuda()) return !pays_in_parts(a.select(0, 0).select(0, 0), b.select(0, 0), tf32);
@@ -172,8 +172,8 @@ Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, boo
     multiply_blocks_on_cpu<double>(a, b, blocks);
   } else if (multiply_together(grads, old, blocks)) {
   } else if (in_one_batch(a, b, tf32)) {
-    // In `grads` a head's gates are apart by the units of all heads. So gates come first in a batch, which needs a
-    // copy of `old` for each gate.
+    // In `grads`, a head's gates are as far apart as the units of all heads. So the gates come
+    // first in a batch, which needs a copy of `old` for each gate.
     const Tensor each = b.expand({gates, heads, rows, units}).reshape({-1, rows, units});
     Tensor products = empty({gates * heads, units, units}, grads);
     multiply_by_library(a.transpose(0, 1).flatten(0, 1), each, tf32, products);
@@ -188,7 +188,7 @@ Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, boo
   return result;
 }
 
-// The input's part of the gates of all steps: checks, products, formula and derivative.
+// The part of all steps' gates that comes from the input: checks, products, formula and derivative.
 namespace {
 
 constexpr const char *kForward = "input_gates", *kBackward = "input_gates_backward";
@@ -219,7 +219,7 @@ void check_backward(const Tensor& grad_gates, const Tensor& input, const Tensor&
              "[steps, batch_size, gates*hidden_size]");
 }
 
-// Steps and rows as rows of a matrix.
+// The tensor as a matrix: a row for each step and row of the batch.
 Tensor matrix(const Tensor& tensor) { return tensor.flatten(0, 1); }
 
 Tensor kernel(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias, bool tf32) {
@@ -247,8 +247,8 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
     return grads;
   }
   const Tensor grad = matrix(grad_gates);
-  const Tensor rows = mask[1] ? matrix(input) : Tensor();  // which may be a copy
-  // To put off a small product takes longer than to compute it.
+  const Tensor rows = mask[1] ? matrix(input) : Tensor();  // may be a copy
+  // Deferring a small product takes longer than computing it.
 #ifdef LLTM_JIT_CUDA
   if (mask[0] && mask[1]) {
     auto of_input = small_product(grad, weight_ih), of_weight = small_product(grad.t(), rows);

@@ -1,4 +1,4 @@
-// Products of all steps at once: the input's part of the gates, and what the backward pass makes of the gates' gradients.
+// Products over all steps at once: the input's part of the gates, and gradients from those of the gates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,16 +11,16 @@
 
 namespace lltm_jit {
 
-// Whether products of this factor are computed in float, and rounded: on a CPU without products of its 16 bits.
+// Whether products of this factor are computed in float and rounded: on a CPU that cannot multiply its 16-bit type.
 bool multiplies_as_floats(const at::Tensor& factor);
 
-// A B inside a KernelGuard: by our own kernel on a CPU in float and double, Note [Packed products]; for some large
-// products of floats on a GPU of 9.0 by Note [Products of all steps in float] (in_float/kernels.h); for small ones on a GPU
-// by Note [Small products of all steps] (small/kernels.h); else by the library. On a GPU floats may be rounded if tf32 says so.
+// A B, inside a KernelGuard: on a CPU in float and double by Note [Packed products]; on a GPU of 9.0 for some large
+// floats by Note [Products of all steps in float] (in_float/kernels.h), on any GPU for small products by Note
+// [Small products of all steps] (small/kernels.h); else by the library. tf32 allows rounding floats on a GPU.
 at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b, bool tf32,
                           const std::optional<at::Tensor>& initial = std::nullopt);
 
-// Of each head's columns of both matrices, A^T B alone: [heads, gates*units, units] of gates' gradients
+// A^T B for each head, of its own columns alone: [heads, gates*units, units], from gates' gradients
 // [rows, gates*heads*units] and states [rows, heads*units], whose rows are dense.
 at::Tensor multiply_heads(const at::Tensor& grads, const at::Tensor& old, int64_t heads, bool tf32);
 

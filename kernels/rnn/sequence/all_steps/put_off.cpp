@@ -22,7 +22,7 @@ struct OfThread {
 };
 thread_local OfThread of_thread;
 
-// With its device: the default streams of all have one number.
+// The stream includes its device, because the default streams of all devices have the same number.
 std::optional<c10::Stream> current_stream() {
 #ifdef LLTM_JIT_CUDA
   return c10::cuda::getCurrentCUDAStream().unwrap();
@@ -32,8 +32,8 @@ std::optional<c10::Stream> current_stream() {
 }
 
 #ifdef LLTM_JIT_CUDA
-// One for each thread and device, and another one for graphs: the library keeps memory for each stream, and during
-// a capture this memory is the graph's.
+// Each thread and device has one such stream, and another one for graphs: the library keeps memory
+// for each stream, and during a capture that memory belongs to the graph.
 c10::cuda::CUDAStream stream_beside(c10::cuda::CUDAStream stream) {
   using Streams = std::array<std::optional<c10::cuda::CUDAStream>, 2>;
   static thread_local std::vector<Streams> all;
@@ -48,7 +48,7 @@ c10::cuda::CUDAStream stream_beside(c10::cuda::CUDAStream stream) {
   return *beside;
 }
 
-// Work that is launched on the second stream from now on waits for the first stream's.
+// Makes work that is launched on `later` from now on wait for the work on `earlier`.
 void put_after(cudaStream_t later, cudaStream_t earlier) {
   cudaEvent_t event = nullptr;
   C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));

@@ -22,7 +22,7 @@ void check_states(const Tensor& output, const Tensor& c_n, const Tensor& saved_c
   check_same_device({function, "saved_cells", saved_cells}, {function, "output", output});
 }
 
-// Each element is read and written once.
+// Reads and writes each element once.
 Tensor states_kernel(const Tensor& output, const Tensor& c_n, const Tensor& saved_cells) {
   check_states(output, c_n, saved_cells);
   const KernelGuard guard(output);

@@ -10,21 +10,21 @@
 namespace lltm_jit {
 namespace {
 
-// What is multiplied for the recurrences of one direction.
+// The factors for the recurrences of one direction.
 struct OfDirection {
   Tensor grads, output;  // [steps, batch, gates*units] and [steps, batch, units]
   OptionalTensor h_0, reset_h, control;
   bool reverse;
 
-  // The h that rows are reset to before steps of the array, of which it may have one for all.
+  // The h that rows are reset to before these steps; reset_h may have a single one for all steps.
   Tensor resets(int64_t from, int64_t steps) const {
     return reset_h->size(0) == 1 ? *reset_h : reset_h->narrow(0, from, steps);
   }
 };
 
-// Rows of the state that each step but the first began with: the output of the step before. A skipped step leaves
-// none. But rows skip only before their first step and after their last one, so the state was h_0 then. Zero for
-// steps that are themselves skipped, or reset to zeros.
+// The state's rows before each step but the first: the previous step's output. A skipped step
+// leaves no output, but rows skip only before their first step and after their last one, where the
+// state was h_0. Rows are zero for steps that are themselves skipped, or reset to zeros.
 Tensor old_outputs(const OfDirection& of) {
   const int64_t others = of.output.size(0) - 1;
   const Tensor before = of.output.narrow(0, of.reverse ? 1 : 0, others);
@@ -65,7 +65,7 @@ Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
 }
 
 #ifdef LLTM_JIT_CUDA
-// Of all steps at once, if the states lie step by step.
+// The arguments for all steps at once, if the states of successive steps are contiguous.
 std::optional<SmallProductArgs> small_grad_weight(const OfDirection& of) {
   const int64_t rows = of.output.size(1), others = of.grads.size(0) - 1;
   const auto whole = [&](const Tensor& steps) {
@@ -73,7 +73,7 @@ std::optional<SmallProductArgs> small_grad_weight(const OfDirection& of) {
   };
   if (!whole(of.grads) || !whole(of.output)) return {};
   const int64_t depth = of.grads.size(0) * rows;
-  // The step before, whose row of the first step lies in front of the output, or behind it.
+  // The offset of the step before. For the first step it lies in front of the output or behind it.
   const int64_t from = of.output.stride(1) * (of.reverse ? rows : -rows);
   SmallRows first{};
   if (of.h_0) {
@@ -104,7 +104,7 @@ std::vector<OfDirection> directions_of(const Tensor& grad_hidden, const Tensor& 
   return all;
 }
 
-// Of the weights of all recurrences, without padding.
+// Joins the gradients of all recurrences' weights, without padding.
 Tensor together(std::vector<Tensor> each, const SequenceInputs& in) {
   if (has_recurrences(in) && recurrences_of(in).heads == 1) {
     for (Tensor& one : each) one = one.unsqueeze(0);
@@ -156,12 +156,12 @@ Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, con
 
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
                                           const GivenStates& h, const SequenceInputs& in) {
-  // Without its history, of which the node is a part that keeps this function: if a backward pass fails, nobody would
-  // free either.
+  // Detached, because the history includes the node that keeps this function: if a backward pass
+  // fails, neither would be freed.
   return [grad_hidden, output = output.detach(), h, weight_hh = in.weight_hh, control = in.control,
           reverse = in.reverse, cell = std::string(in.cell), tf32 = in.tf32,
           bidirectional = in.bidirectional] {
-    const OptionalTensor none;  // of what these products do not read
+    const OptionalTensor none;  // for arguments that these products do not read
     return grad_weight_hh(grad_hidden, output, h,
                           {grad_hidden, weight_hh, none, none, none, none, control, reverse, cell,
                            tf32, bidirectional});
@@ -184,8 +184,8 @@ Tensor grad_weight_hh_of_padded(const Tensor& grad_hidden, const std::vector<Ten
   return together(std::move(weights), in);
 }
 
-// A GPU's library multiplies by ones in half the time of sum(), which may need more memory than its terms take.
-// Exact, because TF32 would round the terms.
+// Multiplying by ones in a GPU's library takes half as long as sum(), which may need more memory
+// than its terms. TF32 is off, because it would round the terms.
 Tensor grad_bias(const Tensor& grad_hidden) {
   const Tensor rows = grad_hidden.flatten(0, 1);
   if (!rows.is_cuda()) return rows.sum(0);

@@ -1,4 +1,4 @@
-// The products over all steps with the gradients of the gates' hidden part, for the backward pass.
+// Products over all steps with the gradients of the gates' hidden part, for the backward pass.
 #pragma once
 
 #include <functional>
@@ -7,25 +7,25 @@
 
 namespace lltm_jit {
 
-// An array for the gates' gradients. On a CPU a large one would get new pages at each call, whose first use is
-// slow. So a thread reuses the last array's memory, if it has the same size and nobody else holds it.
+// Allocates an array for the gates' gradients. On a CPU, each call would get new pages for a large array, whose
+// first use is slow. So a thread reuses its last array's memory, if it has the same size and nobody else holds it.
 Tensor empty_gradients(const Tensor& gates, at::Storage& last);
 
-// Products with the states that the steps began with, which are `output` and the given h, summed over steps and rows;
-// shaped like weight_hh. Their units may be padded.
+// The gradient of weight_hh, in its shape: products with the states before each step (`output` and
+// the given h), summed over steps and rows. Their units may be padded.
 Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,
                       const SequenceInputs& in);
-// The same, to be called when the references in `in` may be gone.
+// The same as a function, which may be called after the references in `in` have become invalid.
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
                                           const GivenStates& h, const SequenceInputs& in);
 
-// The gradient of the weights by Note [Small products of all steps] (small/kernels.h), or no tensor where these do not
-// take it.
-// bias: if not null, its gradient comes along.
+// The gradient of the weights by Note [Small products of all steps] (small/kernels.h); an undefined
+// tensor if the kernel does not support it.
+// If `bias` is not null, it gets the bias's gradient.
 Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,
                             const SequenceInputs& in, Tensor* bias);
 
-// The gradient from padded rows of `before` for each direction, PaddedOutputs. bias: as above.
+// The gradient from each direction's padded rows `before` (PaddedOutputs). bias: as above.
 Tensor grad_weight_hh_of_padded(const Tensor& grad_hidden, const std::vector<Tensor>& before,
                                 const SequenceInputs& in, Tensor* bias);
 

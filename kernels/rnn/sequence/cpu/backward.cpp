@@ -19,7 +19,7 @@ class BackwardSequence {
                             args_.weights_stride, hidden_);
     });
     for (int64_t row = 0; row < args_.batch_size; ++row) begin_row(row);
-    // A round takes the gradients of the last computed step back to the output of the step before, and computes that step.
+    // A round takes the last computed step's gradients back to the output of the step before, and computes that step.
     run_steps(division_, args_.steps + 1, [&](int64_t round, int64_t index) {
       const SequenceShare share = division_.share(index);
       const int64_t step = args_.steps - 1 - round;
@@ -43,13 +43,13 @@ class BackwardSequence {
   void (*const cell_)(const CellBackwardRow&);
   const int64_t hidden_ = args_.hidden_size, depth_ = args_.SequenceSizes::gates * hidden_;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
-  // As in the forward pass.
+  // The same strides as in the forward pass.
   const int64_t gate_stride_ = args_.heads * hidden_;
   const int64_t units_ = args_.units(), cells_stride_ = args_.batch_size * units_;
   const SequenceDivision division_ =
       divide_sequence(args_.steps, args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_);
   Weights weights_{blocks_, depth_};
-  // The left factor of the weights, for two steps: the gradients of the gates' hidden parts.
+  // The left factor of products with the weights, for two steps: the gradients of the gates' hidden parts.
   const int64_t gates_stride_ = Weights::row_stride(depth_);
   const AlignedArray<row_t> gates_ = aligned_zeros<row_t>(2 * args_.batch_size * gates_stride_);
   // The products, and the gradients that reach the states other than through the weights.
@@ -118,7 +118,7 @@ class BackwardSequence {
     }
   }
 
-  // The gradient of the state that the row was reset to before the step.
+  // Moves the gradient to the state that the row was reset to before the step.
   void move_to_reset(int64_t step, int64_t row, int64_t unit, int64_t units) {
     acc_t* to_h = row_of<acc_t>(args_.grad_reset_h, step, row);
     acc_t* to_cells = row_of<acc_t>(args_.grad_reset_cells, step, row);
@@ -188,7 +188,7 @@ class BackwardSequence {
     }
   }
 
-  // The given gradient of the cell states before the step.
+  // Adds the caller's gradient of the cell states before the step.
   void add_given(int64_t step, int64_t row, int64_t unit, int64_t units) {
     const acc_t* given = row_of<acc_t>(args_.grad_saved_cells, step, row) + unit;
     for (int s = 1; s < args_.states; ++s, given += cells_stride_) {
@@ -197,7 +197,7 @@ class BackwardSequence {
     }
   }
 
-  // The gradients of the states pass unchanged, and the output's with them, because no product replaces it.
+  // The gradients of the states pass unchanged. The output's gradient passes, too, because no product replaces it.
   void hold_row(int64_t step, int64_t row, int64_t unit, int64_t units, scalar_t* grad_gates,
                 scalar_t* grad_hidden) {
     for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
@@ -207,7 +207,7 @@ class BackwardSequence {
     for (int64_t i = unit; i < unit + units; ++i) grad_state(0, row)[i] += grad_h(row)[i];
   }
 
-  // The h before a step; null for zeros.
+  // The h before a step; null if it is zero.
   const scalar_t* old_h_of(int64_t step, int64_t row) const {
     if (control_of(args_, step, row) == kResets) return row_of<scalar_t>(args_.reset_h, step, row);
     do --step;

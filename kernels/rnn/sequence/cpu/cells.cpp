@@ -1,10 +1,10 @@
-// The loops of this family's cells on the CPU.
+// The CPU loops of this family's cells.
 #include "rnn/cells/cells.h"
 
 #include "rnn/cells/layer_norm.h"
 #include "rnn/sequence/cpu/cell.h"
 
-// In one unit: it reads the same headers, which take half of its time.
+// Included, not compiled apart: they need the same headers, which take half of the compile time.
 #include "core/products/matrices.cpp"
 
 namespace lltm_jit {

@@ -1,5 +1,5 @@
-// Panels of bfloat16 weights for processors that multiply pairs of them in one instruction and add the two
-// products in float: twice as fast as converting them, in half of the cache.
+// Panels of bfloat16 weights, for processors that multiply pairs of them in one instruction and add
+// both products in float. That is twice as fast as converting them, and takes half of the cache.
 #pragma once
 
 #include <cstring>
@@ -80,7 +80,7 @@ void dot_rows(DotTile tile, int64_t rows) {
   }
 }
 
-// The same as Panels, where each vector has pairs of rows: [depth / 2, vectors, lanes, 2].
+// Like Panels, but each vector has pairs of rows: [depth / 2, vectors, lanes, 2].
 class DotPanels : public PanelRanges<float> {
  public:
   using scalar_t = c10::BFloat16;
@@ -109,7 +109,7 @@ class DotPanels : public PanelRanges<float> {
         const scalar_t* rows = rows_of(first + v, count);
         for (int64_t k = 0; k < depth_; k += 2 * kLanes) {
           const int64_t n = std::min(2 * kLanes, depth_ - k);
-          at::vec::Vectorized<float> block[kLanes];  // of pairs, which only change places
+          at::vec::Vectorized<float> block[kLanes];  // of pairs, which only move
           for (int64_t i = 0; i < kLanes; ++i) {
             block[i] =
                 i < count ? load_pairs(rows + i * stride + k, n) : at::vec::Vectorized<float>(0.0f);
@@ -187,7 +187,7 @@ class DotPanels : public PanelRanges<float> {
   const int64_t depth_;
   const AlignedArray<scalar_t> data_;
 
-  // Up to 2 * kLanes elements; zeros follow.
+  // Loads up to 2 * kLanes elements, followed by zeros.
   static at::vec::Vectorized<float> load_pairs(const scalar_t* source, int64_t count) {
     if (count == 2 * kLanes) return at::vec::Vectorized<float>::loadu(source);
     scalar_t elements[2 * kLanes] = {};
@@ -195,7 +195,7 @@ class DotPanels : public PanelRanges<float> {
     return at::vec::Vectorized<float>::loadu(elements);
   }
 
-  // The matrix unit takes as many rows at a time.
+  // The matrix unit takes this many rows at a time.
   int64_t padded() const { return ceil_div(depth_, 2 * kLanes) * 2 * kLanes; }
 };
 
@@ -206,7 +206,7 @@ struct TypeTag {
   using type = T;
 };
 
-// Calls function(scalar_t{}, TypeTag<Weights>{}) with the panels that are best here for the type.
+// Calls function(scalar_t{}, TypeTag<Weights>{}) with the fastest panels for the type on this processor.
 template <typename Function>
 void dispatch_weights(ElementType type, const Function& function) {
 #ifdef LLTM_JIT_BFLOAT16_DOTS

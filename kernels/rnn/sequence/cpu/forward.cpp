@@ -5,7 +5,7 @@
 #include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/cpu/threads.h"
 
-// In one unit: both have the same headers and templates, which take half of the compile time.
+// Included, not compiled apart: both need the same headers and templates, which take half of the compile time.
 #include "rnn/sequence/cpu/backward.cpp"
 #include "rnn/sequence/walk/cpu.cpp"
 
@@ -48,12 +48,12 @@ class ForwardSequence {
   using acc_t = typename Weights::acc_t;
   using row_t = typename Weights::row_t;
   static constexpr int64_t kLanes = Weights::kLanes;
-  static constexpr int64_t kRows = SequenceCpuBounds::kRows;  // of sums at a time
+  static constexpr int64_t kRows = SequenceCpuBounds::kRows;  // rows of sums at a time
 
-  // Of a thread.
+  // A thread's own arrays.
   struct Scratch {
     AlignedArray<acc_t> sums;
-    // Rows of the input, and their products: of a step, or of several steps one after the other.
+    // Rows of the input, and their products, for one step or for several steps in succession.
     AlignedArray<row_t> x{};
     AlignedArray<acc_t> inputs{};
   };
@@ -63,12 +63,12 @@ class ForwardSequence {
   const int gates_ = args_.SequenceSizes::gates;
   const int64_t hidden_ = args_.hidden_size;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
-  // From a gate to the next one in the call's arrays, and from a row, or a cell state, to the next one, over all
-  // recurrences.
+  // The strides in the call's arrays, over all recurrences: from gate to gate, from row to row, and
+  // from cell state to cell state.
   const int64_t gate_stride_ = args_.heads * hidden_;
   const int64_t units_ = args_.units(), cells_stride_ = args_.batch_size * units_;
-  // Blocks of units whose gates are computed together: as many as fill whole panels, and a few of those, so that a
-  // call of the cell has enough work.
+  // Blocks of units whose gates are computed together: as many as fill whole panels, times a few,
+  // so that one call of the cell has enough work.
   static constexpr int64_t kVectors = RegisterTile<acc_t>::kVectors;
   const int64_t whole_ = gates_ % kVectors == 0 ? 1 : kVectors;
   const int64_t group_ = whole_ * std::max<int64_t>(1, 4 * kVectors / (whole_ * gates_));
@@ -80,8 +80,8 @@ class ForwardSequence {
                       args_.batch_size * gates_ * hidden_ * (hidden_ + input_size_),
                       gates_ * hidden_ * hidden_ * sizeof(row_t));
   Weights weights_{blocks_ * gates_, hidden_};
-  // The input is multiplied for so many steps at once that there are enough rows, with the sums of the product over
-  // all steps, so that a layer's results do not depend on whether its gradients are wanted.
+  // The input is multiplied for as many steps at once as give enough rows. The order of the sums is that of the
+  // product over all steps, so that a layer's results do not depend on whether its gradients are computed.
   Weights input_weights_{has_input_ ? blocks_ * gates_ : 0, input_size_,
                          has_input_ ? packed_block_depth(input_size_) : 1};
   const int64_t ahead_ =
@@ -91,7 +91,7 @@ class ForwardSequence {
       ahead_ == 1 ? sums_stride_ : (ceil_div(blocks_, division_.unit_groups) * gates_ + 1) * kLanes;
   AlignedArray<acc_t> bias_, input_bias_;  // in the order of the weights' columns
   std::vector<Scratch> scratch_;
-  // The left factor of the weights, for two steps: h before and after the step.
+  // The left factor of products with the weights, for two steps: h before and after the step.
   const int64_t h_stride_ = Weights::row_stride(hidden_);
   const AlignedArray<row_t> h_ = aligned_zeros<row_t>(2 * args_.batch_size * h_stride_);
   const int64_t states_stride_ = args_.batch_size * hidden_;
@@ -110,7 +110,7 @@ class ForwardSequence {
     pack(block, block_end, input_weights_, args_.input_weights, args_.input_weights_stride,
          gate_stride_, args_.input_bias, input_bias_);
   }
-  // The weights' gates are gate_rows rows apart.
+  // Packs weights whose gates are gate_rows rows apart.
   void pack(int64_t block, int64_t block_end, Weights& packed, const void* weights, int64_t stride,
             int64_t gate_rows, const void* bias, const AlignedArray<acc_t>& packed_bias) {
     const int64_t begin = block * gates_, end = block_end * gates_;
@@ -125,7 +125,7 @@ class ForwardSequence {
     }
   }
 
-  // The first row of the weights that belongs to a vector of columns, and how many do.
+  // The first row of the weights for a vector of columns; `count` gets the number of rows.
   int64_t first_of(int64_t vector, int64_t gate_stride, int64_t& count) const {
     const int64_t unit = vector / gates_ * kLanes;
     count = std::min(kLanes, hidden_ - unit);
@@ -138,12 +138,12 @@ class ForwardSequence {
             row_of<acc_t>(SequenceArray{args_.old_cells, 0, units_}, 0, row));
   }
 
-  // Before a step.
+  // Resets a row before a step.
   void reset_row(int64_t step, int64_t row, int64_t unit, int64_t units) {
     set_row(step, row, unit, units, row_of<scalar_t>(args_.reset_h, step, row),
             row_of<acc_t>(args_.reset_cells, step, row));
   }
-  // The state before a step, to a row's h and cells, or to zeros where they are null.
+  // Sets a row's state before a step to its h and cells, or to zeros if they are null.
   void set_row(int64_t step, int64_t row, int64_t unit, int64_t units, const scalar_t* new_h,
                const acc_t* cells) {
     if (new_h == nullptr) {
@@ -170,7 +170,7 @@ class ForwardSequence {
     }
   }
 
-  // The steps whose input is multiplied together with this one's.
+  // The number of steps whose input is multiplied together, from this one on.
   int64_t steps_from(int64_t step) const { return std::min(ahead_, args_.steps - step); }
 
   void take_input(int64_t step, int64_t row_begin, int64_t row_end, const Scratch& scratch) {

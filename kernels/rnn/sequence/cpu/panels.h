@@ -1,5 +1,5 @@
-// Recurrent weights, packed once per call for the products of its steps: vectors of columns side by side in panels,
-// which the register tiles of core/products/panels.h read from the first byte to the last.
+// Recurrent weights, packed once per call for the products of its steps: panels of neighbouring vectors
+// of columns, which the register tiles of core/products/panels.h read from the first byte to the last.
 #pragma once
 
 #include "core/memory/aligned_array.h"
@@ -22,7 +22,7 @@ struct PanelRanges {
   }
 };
 
-// The right-hand side of A B, where A has rows of the arithmetic type.
+// The right factor of A B. The rows of A have the arithmetic type.
 template <typename scalar_t>
 class Panels : public PanelRanges<opmath_t<scalar_t>> {
  public:
@@ -31,14 +31,14 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
   using Vec = at::vec::Vectorized<acc_t>;
   using PanelRanges<acc_t>::kLanes;
 
-  // Products are sums over blocks of at most so many rows.
+  // Products are summed in blocks of at most block_depth rows.
   Panels(int64_t vectors, int64_t depth, int64_t block_depth = SequenceCpuBounds::kDepth)
       : depth_(depth),
         block_depth_(block_depth),
         data_(aligned_array<acc_t>(vectors * depth * kLanes)) {}
 
-  // The stride of rows of A, whose elements are zero at first. It leaves room between rows: rows that are whole
-  // pages apart would share their places in the cache.
+  // The stride of A's rows, whose elements start as zeros. Room between rows keeps rows that are
+  // whole pages apart out of each other's cache sets.
   static int64_t row_stride(int64_t depth) { return ceil_div(depth, kLanes) * kLanes + kLanes; }
 
   static void take_row(const scalar_t* source, int64_t count, row_t* target) {
@@ -48,8 +48,8 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
     }
   }
 
-  // Vectors [begin, end) are packed, and multiplied, as one range. The columns of vector v are the rows
-  // rows_of(v, count) of a matrix with this stride; `count` of them, if fewer than its lanes.
+  // Packs vectors [begin, end) as a range, which must be multiplied as one range. The columns of vector v
+  // are the rows rows_of(v, count) of a matrix with this stride: `count` rows, if fewer than the lanes.
   template <typename RowsOf>
   void pack_rows(int64_t begin, int64_t end, int64_t stride, const RowsOf& rows_of) {
     this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
@@ -72,7 +72,7 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
     });
   }
 
-  // The same for a matrix whose columns these are, column_count in all.
+  // The same for a matrix with column_count columns.
   void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
                     int64_t column_count) {
     this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
@@ -86,8 +86,8 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
     });
   }
 
-  // C = A B for the vectors of a range, plus `initial` in each row if that is not null. C and `initial`
-  // begin with the range.
+  // C = A B for the vectors of a range, plus `initial` in each row if it is not null. C and
+  // `initial` begin at the range.
   void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin, int64_t end,
                 const acc_t* initial, acc_t* c, int64_t c_stride) const {
     this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {

@@ -1,4 +1,4 @@
-// Several recurrences on the CPU: each runs as a sequence of its own, whose arrays are a part of the call's.
+// Several recurrences on the CPU. Each runs as a sequence of its own, whose arrays are parts of the call's.
 #pragma once
 
 #include "core/launch/parallel.h"
@@ -6,7 +6,7 @@
 
 namespace lltm_jit {
 
-// Where a recurrence lies in the arrays of a call, Note [Recurrences] (kernels.h).
+// The place of a recurrence in the arrays of a call, Note [Recurrences] (kernels.h).
 template <typename scalar_t, typename acc_t>
 class OneOfRecurrences {
  public:
@@ -70,8 +70,8 @@ class OneOfRecurrences {
   }
 };
 
-// Calls run(index) for each recurrence: each on its own core if that keeps nearly all cores busy, else one after
-// the other on all cores.
+// Calls run(index) for each recurrence: each on its own core if that keeps nearly all cores busy;
+// else one after another, each on all cores.
 template <typename Run>
 void for_each_recurrence(const SequenceSizes& sizes, const Run& run) {
   constexpr int64_t kWorthWaking = 1 << 19;  // multiply-adds
@@ -87,7 +87,7 @@ void for_each_recurrence(const SequenceSizes& sizes, const Run& run) {
   }
 }
 
-// Runs each recurrence as a Sequence, by the cell's function for the type.
+// Runs each recurrence as a Sequence, with the cell's function for the type.
 template <template <typename scalar_t, typename Weights> class Sequence, typename Args,
           typename CellFunctions>
 void run_recurrences(const Args& args, const CellFunctions& cell) {

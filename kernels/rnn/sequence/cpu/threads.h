@@ -1,12 +1,12 @@
-// The steps of a sequence on the CPU: where they find their rows, and how threads share them.
+// The steps of a sequence on the CPU: how they find their rows, and how threads share the work.
 //
 // Note [Rows or units]
-// Rows of a batch do not depend on each other: a thread with rows of its own goes through the whole sequence and
-// waits for nobody. If there are too few rows for that, some threads share them: each has a part of the hidden
-// units, and needs the outputs of all at the next step, so that they meet once per step. In the forward pass they
-// also do so if the weights do not fit a core's own cache: each thread then reads only a part of them. In the
-// backward pass that would not pay, because they would exchange the gradients of all gates. An element's arithmetic
-// is the same however the work is shared.
+// The rows of a batch do not depend on each other, so a thread with rows of its own runs through the whole
+// sequence without waiting. If there are too few rows for that, several threads share some rows. Each has a
+// part of the hidden units and needs all threads' outputs at the next step, so they meet once per step. In
+// the forward pass, threads also share rows if the weights do not fit a core's own cache: each thread then
+// reads only a part of the weights. In the backward pass this would not pay, because the threads would
+// exchange the gradients of all gates. The arithmetic of an element does not depend on the division.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct SequenceShare {
 };
 
 struct SequenceDivision {
-  int64_t row_groups, unit_groups;  // of each group of rows
+  int64_t row_groups, unit_groups;  // units: per group of rows
   int64_t rows, blocks;             // in all
 
   int64_t shares() const { return row_groups * unit_groups; }
@@ -37,11 +37,11 @@ struct SequenceDivision {
   }
 };
 
-// Divides the work, given the multiply-adds of a step, and the bytes of weights that a core should have in its own
-// cache, if any.
+// Divides the work, given the multiply-adds of a step, and the bytes of weights that a core should
+// keep in its own cache, if any.
 inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blocks,
                                         int64_t products, int64_t cached = 0) {
-  // Some microseconds, which is what waking a thread costs; and one, for meeting at every step.
+  // Waking a thread takes a few microseconds; meeting at every step takes about one.
   constexpr int64_t kWorthWaking = 1 << 19, kWorthMeeting = 1 << 16;
   constexpr int64_t kTileRows = SequenceCpuBounds::kTileRows, kCache = 1 << 20;
   const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
@@ -54,7 +54,7 @@ inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blo
   return {row_groups, unit_groups, rows, blocks};
 }
 
-// Calls function(begin, end) for a share's blocks of units, `group` at a time.
+// Calls function(begin, end) for a share's blocks of units, `group` blocks at a time.
 template <typename Function>
 void for_each_group(const SequenceShare& share, int64_t group, const Function& function) {
   for (int64_t block = share.block; block < share.block_end; block += group) {
@@ -62,13 +62,13 @@ void for_each_group(const SequenceShare& share, int64_t group, const Function& f
   }
 }
 
-// The same for all blocks, on several threads: pack(begin, end) takes block_weights of each.
+// The same for all blocks, on several threads: pack(begin, end) packs block_weights weights per block.
 template <typename Pack>
 void pack_groups(const SequenceDivision& division, int64_t group, int64_t block_weights,
                  const Pack& pack) {
   constexpr int64_t kWorthWaking = 1 << 16;
   std::vector<std::pair<int64_t, int64_t>> groups;
-  // Shares of the same units have the same weights.
+  // Shares with the same units have the same weights.
   for (int64_t u = 0; u < division.unit_groups; ++u) {
     for_each_group(division.share(u), group,
                    [&](int64_t begin, int64_t end) { groups.emplace_back(begin, end); });
@@ -79,7 +79,7 @@ void pack_groups(const SequenceDivision& division, int64_t group, int64_t block_
                    });
 }
 
-// The effect of a step on a row; a row that is held is not reset.
+// The effect of a step on a row. A row that is held is not reset.
 template <typename Args>
 uint8_t control_of(const Args& args, int64_t step, int64_t row) {
   if (args.control == nullptr) return 0;
@@ -105,8 +105,8 @@ T* row_of(const MutableSequenceArray& array, int64_t step, int64_t row) {
       row_of<T>(SequenceArray{array.data, array.step_stride, array.row_stride}, step, row));
 }
 
-// Calls step(i, s) for steps i from 0 to `steps` of each share s. Step i of all shares of a group of rows is
-// finished before any begins step i + 1. However few threads come, even one may do all the work.
+// Calls step(i, s) for each share s and for i from 0 up to `steps`. Step i of all shares of a group of rows ends
+// before any of them begins step i + 1. This works with any number of threads: even one may do all the work.
 template <typename Step>
 void run_steps(const SequenceDivision& division, int64_t steps, const Step& step) {
   struct alignas(64) Group {

@@ -1,4 +1,4 @@
-// Products of bfloat16 by a processor's matrix unit (AMX): eight times as many a cycle as by pairs.
+// Products of bfloat16 on a processor's matrix unit (AMX): eight times as many per cycle as with pairs.
 #pragma once
 
 #include "core/types/cpu.h"
@@ -7,7 +7,7 @@
 #define LLTM_JIT_BFLOAT16_TILES 1
 #include <immintrin.h>
 
-// ATen/cpu/Utils.h has it behind two seconds of other headers.
+// ATen/cpu/Utils.h declares it, but its other headers take two seconds to compile.
 namespace at::cpu {
 TORCH_API bool init_amx();
 }
@@ -15,11 +15,11 @@ TORCH_API bool init_amx();
 
 namespace lltm_jit {
 
-// C = A B, plus `initial` if that is not null, for up to three vectors of 16 columns. B has pairs of rows
-// side by side: [pairs, vectors, 16, 2].
+// C = A B, plus `initial` if it is not null, for up to three vectors of 16 columns. B has pairs of
+// neighbouring rows: [pairs, vectors, 16, 2].
 struct DotTile {
   const c10::BFloat16 *a, *b;
-  int64_t a_stride, pairs;  // of columns of A
+  int64_t a_stride, pairs;  // pairs of columns of A
   const float* initial;     // or null for zeros
   int64_t initial_stride;
   float* c;
@@ -28,7 +28,7 @@ struct DotTile {
 
 #ifdef LLTM_JIT_BFLOAT16_TILES
 
-// The shapes of the registers: of rows of A and C, and of 16 pairs of rows of B.
+// The shapes of the tile registers: for rows of A and C, and for 16 pairs of rows of B.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, unused[15] = {};
   uint16_t bytes[16] = {};
@@ -43,7 +43,7 @@ struct alignas(64) TileShapes {
   static constexpr int kB = 4;  // registers 0 to 2 are C's, 3 is A's, 4 to 6 are B's
 };
 
-// Whether the processor has the unit, and the operating system lets this process use it.
+// Whether the processor has the matrix unit, and the operating system lets this process use it.
 inline bool has_matrix_unit() {
   static const bool has = at::cpu::init_amx();
   return has;
@@ -51,7 +51,7 @@ inline bool has_matrix_unit() {
 
 #define LLTM_JIT_TILES __attribute__((target("amx-tile,amx-bf16")))
 
-// While the rows of A are as many as the shapes say. `pairs` are whole multiples of 16.
+// Needs shapes for the number of A's rows. `pairs` is a multiple of 16.
 template <int kVectors>
 LLTM_JIT_TILES void multiply_tile(const DotTile& tile) {
   constexpr int64_t kPairBytes = kVectors * 64;
@@ -84,7 +84,7 @@ LLTM_JIT_TILES void multiply_tile(const DotTile& tile) {
   if (kVectors > 2) _tile_stored(2, tile.c + 32, c_bytes);
 }
 
-// Calls multiply(tile of the first rows, their number) for rows 16 at a time, with shapes for them.
+// Calls multiply(tile of the first rows, their number) for 16 rows at a time, with shapes set for them.
 template <typename Multiply>
 LLTM_JIT_TILES void for_each_tile(int64_t rows, const Multiply& multiply) {
   constexpr int64_t kRows = 16;

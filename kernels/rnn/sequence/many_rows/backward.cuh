@@ -17,12 +17,12 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   static constexpr int kItems = ceil_div(kEights, 4);  // eights of units that a warp finishes
   using Step = CellStep<Cell, Number>;
 
-  // Of a gate, in what steps exchange.
+  // The size of a gate in the exchanged numbers.
   __device__ __forceinline__ int64_t exchanged_size() const {
     return (args.hidden_size + 7) / 8 * 8;
   }
 
-  // The weights' transpose.
+  // Loads the transpose of the weights.
   __device__ __forceinline__ void load_weights() const {
     constexpr int kDepth = kChunks * ManyRowsShape::kChunk;
     const auto* source = static_cast<const scalar_t*>(args.weights);
@@ -31,7 +31,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
       const int size = int(exchanged_size());
       int gate = 0, unit = rank * kDepth + in_block;
 #pragma unroll
-      for (int g = 0; g < kGates; ++g) {  // which is quicker than a division
+      for (int g = 0; g < kGates; ++g) {  // faster than a division
         const bool behind = unit >= size;
         gate += behind, unit -= behind ? size : 0;
       }
@@ -51,16 +51,16 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
 
   // -------------------------------------------------------------------------------------- the steps --
 
-  // For the rows and units that this lane finishes: rows `row` and row + 8 of the tile, and units `column` and
-  // column + 1 of the eights first_eight + 4 n.
+  // The rows and units that this lane finishes: rows `row` and row + 8 of the tile; units `column`
+  // and column + 1 of the eights first_eight + 4 n.
   struct Place {
     int tile, warp, lane, row, column, first_eight;
   };
   struct Elements {
-    float grad_h[kItems][2][2];  // beside products
+    float grad_h[kItems][2][2];  // the part that is no product
     float grad_cells[kStates > 1 ? kStates - 1 : 1][kItems][2][2];
     float grad_parameters[kParameters > 0 ? kParameters : 1][kItems][2][2];
-    uint8_t after[2];  // the control of the step after
+    uint8_t after[2];  // the next step's control
   };
   // The inputs of a step.
   struct Inputs {
@@ -70,7 +70,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     uint8_t control[2];
   };
 
-  // The number of this block's eights that exist.
+  // The number of existing eights that this block finishes.
   __device__ __forceinline__ int own_eights() const {
     return rank / 4 == 0 ? kEights : kN / 8 - kEights;
   }
@@ -98,7 +98,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
       }
     }
   }
-  // Two neighbouring units of an array that is not padded, of any alignment.
+  // Loads two neighbouring units of an array without padding, at any alignment.
   template <typename element_t>
   __device__ __forceinline__ Pack<element_t, 2> load_apart(const element_t* source,
                                                            int unit) const {
@@ -167,7 +167,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     });
   }
 
-  // A step's derivative, given what the step after has left in own.
+  // Computes a step's derivative from the gradients that the step after has left in `own`.
   __device__ __forceinline__ void finish(const Place& place, int64_t step, const Inputs& in,
                                          Elements& own) const {
     Two of_inputs[kAdds ? 1 : kGates][kItems][2], of_hidden[kGates][kItems][2];

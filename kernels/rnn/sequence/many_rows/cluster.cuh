@@ -1,5 +1,5 @@
-// What the kernels of Note [Many rows] (shape.h) share: the blocks of a cluster, the layout of their memory, and
-// how data gets there.
+// Parts that the kernels of Note [Many rows] (shape.h) share: the blocks of a cluster, the layout
+// of their memory, and the exchange of data.
 #pragma once
 
 #include "core/launch/block.cuh"
@@ -52,16 +52,16 @@ __device__ __forceinline__ float4 load_four(uint32_t source) {
   return four;
 }
 
-// Without wgmma the kernel allows one thread, which tells the host.
+// Code without wgmma allows one thread, which tells the host.
 template <typename Variant>
 constexpr int many_rows_threads = LLTM_JIT_HAS_WGMMA ? Variant::kShape.threads() : 1;
 
-// Runs the kernel's two parts once the weights are loaded: one thread of a tile loads what its warpgroup multiplies.
+// Runs the kernel's two parts once weights are loaded: one thread per tile fetches what its warpgroup multiplies.
 template <typename Variant, typename Bring, typename BringWeights, typename Run>
 __device__ __forceinline__ void run_cluster(const Bring& bring, const BringWeights& bring_weights,
                                             const Run& run) {
   constexpr int kTiles = Variant::kShape.tiles;
-  // The registers of a thread that multiplies, in place of an equal share.
+  // The registers of a multiplying thread, instead of an equal share.
   constexpr int kTaken = kTiles == 4 ? 112 : kTiles == 3 ? 160 : 240;
   asm volatile("fence.proxy.async;" ::: "memory");
   __syncthreads();
@@ -88,13 +88,13 @@ struct ClusterBlock {
   static constexpr int kChunkBytes = kShape.chunk_bytes(kGates);
   static constexpr int kStreamed = kShape.streamed, kWeightStages = ManyRowsShape::kWeightStages;
   static constexpr int64_t kRowBytes = kShape.row_bytes();
-  // Sums arrive in parts if there is not room for all.
+  // Sums arrive in parts if there is no room for all at once.
   static constexpr int kEights = kShape.received_eights(kGates);
   static constexpr int kParts =
       kShape.reuses ? ceil_div(kShape.sum_bytes(kGates), kStages* kTileBytes) : 1;
   static constexpr int kPart = ceil_div(kEights, kParts);
   static constexpr bool kScaled = kShape.scaled;
-  static constexpr int kExponents = kShape.exponents();  // of a row
+  static constexpr int kExponents = kShape.exponents();  // per row
   static constexpr int kExponentsBytes = ManyRowsShape::kRows * kExponents;
 
   struct Barriers {
@@ -105,8 +105,8 @@ struct ClusterBlock {
 
   char *weights, *stages, *received;
   Barriers& barriers;
-  char* exponents;  // of each tile, RowExponents
-  float* inverses;  // of the scales of columns of weights
+  char* exponents;  // of each tile: RowExponents
+  float* inverses;  // of the scales of the weights' columns
   float* constants;
   char *workspace, *streamed;
   int rank, first_unit, tile_rows;
@@ -146,7 +146,7 @@ struct ClusterBlock {
   __device__ __forceinline__ unsigned* counter(int tile) const {
     return reinterpret_cast<unsigned*>(workspace + tile * ManyRowsShape::kCounterBytes);
   }
-  // The numbers of a tile's rows in a step, [chunks][rows] of 128 bytes, in the order that products take.
+  // The numbers of a tile's rows in a step, [chunks][rows] of 128 bytes, in the layout of the products.
   __device__ __forceinline__ char* exchanged(int tile, int64_t step) const {
     return workspace + kTiles * ManyRowsShape::kCounterBytes +
            (tile * 2 + (step & 1)) * kRowBytes * tile_rows;
@@ -156,13 +156,13 @@ struct ClusterBlock {
     return exchanged(tile, step) + (k / 64 * tile_rows + row) * 128 + (piece ^ (row & 7)) * 16 +
            k % 8 * 2;
   }
-  // Exponents of a tile's scales, [blocks][rows] of kExponents.
+  // The exponents of a tile's scales, [blocks][rows] of kExponents.
   __device__ __forceinline__ char* exchanged_exponents(int tile, int64_t step, int block) const {
     return workspace + numbers_bytes +
            (int64_t(tile * 2 + (step & 1)) * kShape.blocks + block) * tile_rows * kExponents;
   }
-  // Writes two numbers of a row to the numbers of a step, if they exist. All lanes of a warp must call this; four
-  // have an eight.
+  // Writes two numbers of a row to the exchanged numbers of a step, if they exist. All lanes of a
+  // warp must call this; four lanes have an eight.
   __device__ __forceinline__ void send_two(int tile, int64_t step, int row, int64_t k, bool there,
                                            const float (&two)[2]) const {
     if constexpr (kScaled) {
@@ -196,7 +196,7 @@ struct ClusterBlock {
     return weights + (kShape.resident() + slot) * kChunkBytes;
   }
 
-  // For one thread, too: loads the streamed weights of so many steps.
+  // Also called by one thread: fetches the streamed weights of `steps` steps.
   __device__ __forceinline__ void bring_weights(int64_t steps) const {
     int slot = 0, round = 0;
     for (int64_t step = 0; step < steps; ++step) {
@@ -211,8 +211,8 @@ struct ClusterBlock {
     }
   }
 
-  // For one thread: loads a tile's chunks, of steps from the first one on, each after all blocks have arrived
-  // `arrived` times.
+  // Called by one thread: fetches a tile's chunks for `count` steps from `first` on, each once all
+  // blocks have arrived step + arrived times.
   __device__ __forceinline__ void bring(int tile, int64_t first, int64_t count, int arrived) const {
     int slot = 0, round = 0;
     const int bytes = tile_rows * 128;
@@ -245,11 +245,11 @@ struct ClusterBlock {
     }
   }
 
-  // For the tile's warpgroup.
+  // Synchronises the tile's warpgroup.
   __device__ __forceinline__ void synchronize(int tile) const {
     asm volatile("bar.sync %0, 128;" ::"r"(tile + 1) : "memory");
   }
-  // Called once all threads have written their part of a step.
+  // Called when all threads have written their part of a step.
   __device__ __forceinline__ void arrive(int tile) const {
     asm volatile("fence.proxy.async;" ::: "memory");
     synchronize(tile);

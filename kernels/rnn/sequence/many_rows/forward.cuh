@@ -15,11 +15,11 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   using Pass::Pass;
   using typename Pass::Block, typename Pass::Number, typename Pass::Two;
   static constexpr int kEights = kShape.own_eights(), kAll = kShape.units / 8;
-  // Inputs are read after the products, which need their registers.
+  // Inputs are read after the products, because both need many registers.
   static constexpr bool kReadsLate = kShape.scaled && kShape.tiles == 4 && kAll > 2;
 
-  // The first unit of a cluster that this block finishes; and the end of the cluster's units, beyond which a
-  // block's last eight may reach.
+  // own_unit(): the first unit of the cluster that this block finishes. end_unit(): the end of the
+  // cluster's units, beyond which a block's last eight may reach.
   __device__ __forceinline__ int own_unit() const { return rank * kEights * 8; }
   __device__ __forceinline__ int end_unit() const {
     return min(int(args.hidden_size), first_unit + kShape.units);
@@ -30,7 +30,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   __device__ __forceinline__ void load_weights() const {
     const int64_t size = gate_size();
     const auto* source = static_cast<const scalar_t*>(args.weights);
-    // Own units come first: in the second block both halves change places, and the units between them stay.
+    // Own units come first: in the second block, the two halves are exchanged, and the units between them stay.
     const auto unit_at = [&](int column) {
       constexpr int kHalf = kEights * 8, kOthers = kShape.units - kHalf;
       return column + (column < kOthers ? own_unit() : column >= kHalf ? -own_unit() : 0);
@@ -66,8 +66,8 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   // -------------------------------------------------------------------------------------- the steps --
 
   struct Place {
-    int tile, row;  // of the lane's first row, in the tile
-    int column;     // of its first unit, among eight
+    int tile, row;  // row in the tile of the lane's first row
+    int column;     // of the lane's first unit, within eight
   };
   // A lane's elements: [eights][2 rows][2 units].
   struct Elements {
@@ -80,7 +80,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     return first_unit + own_unit() + eight * 8 + place.column;
   }
 
-  // Calls function(input, whether it exists, where) for each pair of a step's inputs.
+  // Calls function(input, whether it exists, its place) for each pair of a step's inputs.
   template <typename Function>
   __device__ __forceinline__ void for_inputs(const Place& place, int64_t step, Elements& own,
                                              const Function& function) const {
@@ -110,7 +110,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     });
   }
 
-  // The state that a step begins with.
+  // Prepares a step: reads its inputs, resets the state if asked to, and saves the cells.
   __device__ __forceinline__ void prepare(const Place& place, int64_t step, Elements& own) const {
     if (step == args.steps) return;
     if constexpr (kReadsLate) {
@@ -233,7 +233,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     write(place, step, sums, own);
   }
 
-  // Stores that nobody waits for.
+  // Stores results for which nobody waits.
   __device__ __forceinline__ void write(const Place& place, int64_t step,
                                         const float (&sums)[kN / 2], const Elements& own) const {
     const bool last = step + 1 == args.steps;

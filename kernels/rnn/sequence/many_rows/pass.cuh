@@ -1,4 +1,4 @@
-// What the two passes of Note [Many rows] (shape.h) share, besides the products: where rows and units are in the arrays.
+// Shared by the two passes of Note [Many rows] (shape.h): the places of rows and units in arrays.
 #pragma once
 
 #include "rnn/sequence/cell.h"
@@ -31,7 +31,7 @@ struct ManyRowsPass : ClusterProducts<scalar_t, Variant, Cell::kGates> {
     return kPadded ? padded_size(args.hidden_size) : args.hidden_size;
   }
 
-  // The rows of a lane, i of two: place.row and the eighth one after it, in the tile.
+  // A lane's row i of two, place.row and place.row + 8 of the tile, as a row of the batch.
   template <typename Place>
   __device__ __forceinline__ int64_t row_of(const Place& place, int i) const {
     return args.first_row + int64_t(place.tile) * tile_rows + place.row + 8 * i;
@@ -41,7 +41,7 @@ struct ManyRowsPass : ClusterProducts<scalar_t, Variant, Cell::kGates> {
     return place.row + 8 * i < tile_rows && row_of(place, i) < args.batch_size;
   }
 
-  // A unit of a gate, in a step's row of an array.
+  // The place of a gate's unit in a step's row of an array.
   template <typename Array>
   __device__ __forceinline__ auto* in_array(const Array& array, int64_t step, int64_t row, int gate,
                                             int unit) const {
@@ -50,7 +50,7 @@ struct ManyRowsPass : ClusterProducts<scalar_t, Variant, Cell::kGates> {
     return static_cast<Element*>(array.data) + step * array.step_stride + row * array.row_stride +
            gate * gate_size() + unit;
   }
-  // And in an array of states, dense, of which there may be several.
+  // The same in an array of states, which is dense and may hold several.
   __device__ __forceinline__ int64_t in_state(int64_t row, int unit) const {
     return row * args.hidden_size + unit;
   }
@@ -58,7 +58,7 @@ struct ManyRowsPass : ClusterProducts<scalar_t, Variant, Cell::kGates> {
     return args.batch_size * args.hidden_size;
   }
 
-  // Two neighbouring units of an array that may end between them.
+  // Stores two neighbouring units of an array that may end between them.
   template <typename element_t>
   __device__ __forceinline__ void store_two(element_t* target, int unit,
                                             const float (&values)[2]) const {

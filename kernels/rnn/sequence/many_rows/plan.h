@@ -1,4 +1,4 @@
-// Whether Note [Many rows] (shape.h) is used for a sequence, and its shape.
+// Whether Note [Many rows] (shape.h) applies to a sequence, and the shape.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace lltm_jit {
 
-// Where these kernels were measured to be faster than others for floats as TF32, on an H100. Few rows have faster
-// grids if these hold the weights.
+// The sizes for which these kernels were measured to be faster than others, for floats as TF32, on
+// an H100. For few rows, grids are faster if they hold the weights.
 inline bool rounded_many_rows(const SequenceSizes& sizes, bool backward) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
   const bool many_gates = sizes.gates >= 4;
@@ -21,8 +21,8 @@ inline bool rounded_many_rows(const SequenceSizes& sizes, bool backward) {
   return units >= (!many_gates ? 1000 : backward ? 640 : rows > 96 ? 560 : 720);
 }
 
-// The same for other types. A grid has 48 rows in each third of the chip up to 704 units, and 64 in each half up to
-// 1056. So it takes 144 rows, or 128, in one turn.
+// The same for other types. A grid has 48 rows in each third of the chip up to 704 units, and 64
+// rows in each half up to 1056 units. So it takes 144 or 128 rows in one turn.
 inline bool many_rows_are_quicker(const SequenceSizes& sizes, bool backward) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
   if (sizes.type == ElementType::Float) return sizes.tf32 && rounded_many_rows(sizes, backward);
@@ -33,8 +33,8 @@ inline bool many_rows_are_quicker(const SequenceSizes& sizes, bool backward) {
   return units > 1056;
 }
 
-// The shape of a pass on a GPU with this much shared memory for a block, and this many clusters at once; blocks is
-// 0 if there is none.
+// The shape of a pass on a GPU that gives a block `shared_bytes` and runs `clusters` clusters at
+// once; blocks is 0 if there is none.
 inline ManyRowsShape many_rows_shape(const SequenceSizes& sizes, bool backward, int shared_bytes,
                                      int clusters) {
   if (clusters == 0) return {};
@@ -42,7 +42,7 @@ inline ManyRowsShape many_rows_shape(const SequenceSizes& sizes, bool backward, 
   const int blocks = backward ? 8 : 2;
   const int units = ceil(ceil(sizes.hidden_size, clusters), 8) * 8;
   const bool scaled = sizes.type == ElementType::Float;
-  // As many as fit in registers.
+  // The most tiles that fit in registers.
   const int most_tiles = scaled && (backward || units > 24) ? 2 : 4;
   const int turns = ceil(sizes.batch_size, most_tiles * ManyRowsShape::kRows);
   ManyRowsShape shape{blocks, units, ceil(ceil(sizes.batch_size, turns), ManyRowsShape::kRows)};
@@ -51,10 +51,10 @@ inline ManyRowsShape many_rows_shape(const SequenceSizes& sizes, bool backward, 
       backward ? sizes.gates * ((sizes.hidden_size + 7) / 8 * 8) : sizes.hidden_size;
   shape.chunks = ceil(ceil(depth, ManyRowsShape::kChunk), blocks);
   const int columns = shape.columns(sizes.gates);
-  // Products take up to 144 columns, but the registers of a thread fewer.
+  // Products support up to 144 columns, but the registers of a thread fewer.
   const int most = backward ? 104 : 128;
   if (columns < 16 || columns > most) return {};
-  // As few streamed weights as leave room for enough stages.
+  // The fewest streamed chunks of weights that leave room for enough stages.
   constexpr int kMostStages = 8;
   const int fewest_stages = shape.tiles == 2 ? 3 : 2;
   for (; shape.streamed < shape.chunks; ++shape.streamed) {

@@ -19,7 +19,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
   struct Slot {
     int index = 0, round = 0;
     int of_weights = 0, round_of_weights = 0;
-    int count = 0;  // of products
+    int count = 0;  // products so far
   };
   __device__ __forceinline__ void multiply(int tile, Slot& slot, float (&sums)[kN / 2]) const {
 #pragma unroll
@@ -72,7 +72,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     }
   }
 
-  // The same with scaled halves. A chunk is read into registers, so that its place is free before its products are there.
+  // The same with scaled halves. A chunk is read into registers, so that its slot is free before its products end.
   __device__ __forceinline__ void multiply_scaled(int tile, Slot& slot,
                                                   float (&sums)[kN / 2]) const {
     const int lane = threadIdx.x % 32;

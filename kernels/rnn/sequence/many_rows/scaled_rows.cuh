@@ -1,4 +1,4 @@
-// Floats for the products of Note [Many rows] (shape.h): halves, with a scale for each eight of a row.
+// Floats as operands in Note [Many rows] (shape.h): halves, with a scale for each eight numbers of a row.
 #pragma once
 
 #include "core/products/warp_matrix.cuh"
@@ -6,8 +6,8 @@
 
 namespace lltm_jit {
 
-// Two numbers of a row, whose eight lie in four neighbouring lanes, and the eight's scale, as the exponent of its
-// inverse. All lanes of a warp must call this.
+// Two numbers of a row, scaled. Four neighbouring lanes have the eight numbers that share a scale.
+// The scale is kept as the exponent of its inverse. All lanes of a warp must call this.
 struct ScaledTwo {
   uint32_t halves;
   uint8_t exponent;
@@ -24,7 +24,7 @@ struct ScaledTwo {
   }
 };
 
-// The two rows of a lane in a tile whose exponents lie in shared memory, [rows][kChunks] of eight bytes.
+// A lane's two rows in a tile. Their exponents are in shared memory, [rows][kChunks] of eight bytes.
 template <int kChunks>
 struct RowExponents {
   uint32_t rows[2];
@@ -50,7 +50,7 @@ struct RowExponents {
     }
   }
 
-  // The factor that brings an eight's numbers to a row's scale, twice.
+  // A pair of equal factors, which bring an eight's numbers to the row's scale.
   __device__ __forceinline__ uint32_t factor(int i, const Words<2>& chunk, int eight) const {
     constexpr int kBias = 127;
     const int exponent = int(chunk.value[eight / 4] >> eight % 4 * 8 & 0xff);
@@ -66,7 +66,7 @@ __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return result;
 }
 
-// The 16 rows of a warp and 16 of k, by the address of a tile's chunk: operand A.
+// Loads the 16 rows of a warp for 16 of k as operand A, from the address of a tile's chunk.
 template <typename Exponents>
 __device__ __forceinline__ void load_scaled(uint32_t (&a)[4], uint32_t tile, int k,
                                             const Exponents& exponents,

@@ -1,20 +1,20 @@
-// How the work on a sequence with many rows is divided.
+// The division of the work on a sequence with many rows.
 //
 // Note [Many rows]
-// A cluster of blocks has some hidden units for the whole sequence. Its blocks divide k: each has the weights of
-// all the cluster's units for its part of k in shared memory, and multiplies this part of the results of the step
-// before: forward h, backward the gradients of the gates, of all clusters. Reading these takes the time; a block
-// reads only its part of them, and no weights. The blocks send one another sums, and each finishes some of them:
-// forward a block of a pair has half of the units, backward each of eight blocks has a quarter of a tile's 64 rows
-// and half of the units.
-// A warpgroup of each block has a tile for itself, from copies to stores, so that other tiles are multiplied while
-// one waits. Steps exchange their results through memory, in the order that products take them, by bulk copies. A
-// counter for each tile tells that all clusters have written a step. A step writes one of two copies. Nobody writes
-// the copy that step i - 1 has read before all have arrived at step i, which they do once their products are there.
-// Floats, if TF32 is allowed, are exchanged and multiplied as in Note [Floats in one half] (../numbers/halves.cuh):
-// each eight numbers of a row have a scale, whose exponent is exchanged beside them. The reader brings a row's
-// numbers to the scale of the largest that it reads, and weights have a scale for each column. If not all tiles fit
-// at once, rows take turns, with a launch each.
+// A cluster of blocks has some hidden units for the whole sequence. Its blocks divide k: for its part of k,
+// each has the weights of all the cluster's units in shared memory, and multiplies this part of the previous
+// step's results (forward h, backward the gradients of the gates) from all clusters. Reading these results
+// takes most of the time; a block reads only its part of them, and no weights. The blocks send one another sums
+// through distributed shared memory (DSMEM), and each finishes some of them: forward a block of a pair has half
+// of the units, backward each of eight blocks has a quarter of a tile's 64 rows and half of the units.
+// A warpgroup of each block has a tile to itself, from copies to stores, so that one tile is multiplied while another
+// waits. Steps exchange results through global memory, in the layout of the products, by bulk copies. A counter per
+// tile shows that all clusters have written a step. Steps alternate between two copies. Nobody writes the copy that
+// step i - 1 has read before all blocks have arrived at step i, which they do when their products have ended.
+// Floats, if TF32 is allowed, are exchanged and multiplied as in Note [Floats in one half]
+// (../numbers/halves.cuh): each eight numbers of a row have a scale, whose exponent is exchanged with
+// them. The reader brings a row's numbers to the scale of the largest that it reads, and each column of
+// weights has a scale. If not all tiles fit at once, rows take turns, with a launch for each turn.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct ManyRowsShape {
   int blocks;    // of a cluster: 2 forward, 8 backward
   int units;     // of a cluster, a multiple of 8
   int tiles;     // of 64 rows of the batch
-  int chunks;    // of 64 of k, for each block
-  int stages;    // of a tile, for chunks on their way
-  bool reuses;   // whether sums arrive where the stages are
+  int chunks;    // of 64 of k, per block
+  int stages;    // per tile, for chunks in flight
+  bool reuses;   // whether sums arrive in the stages' memory
   int streamed;  // chunks of weights that are read from memory in each step
-  bool scaled;   // floats as halves
+  bool scaled;   // floats are multiplied as halves
 
   static constexpr int kRows = 64, kChunk = 64, kTileBytes = kRows * kChunk * 2;
   static constexpr int kWeightStages = 2;  // for streamed weights
@@ -39,16 +39,16 @@ struct ManyRowsShape {
 
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 128 * (tiles + 1); }
   LLTM_JIT_HOST_DEVICE constexpr bool backward() const { return blocks > 2; }
-  // columns: of the products, for all gates or units of a cluster. Each other block sends eights of them.
+  // The products' columns, for all gates or units of a cluster. Each other block sends eights of them.
   LLTM_JIT_HOST_DEVICE constexpr int columns(int gates) const {
     return backward() ? units : gates * units;
   }
-  // Of the units that a block finishes. If the cluster has an odd number, the second block has one less.
+  // The eights of units that a block finishes. If the cluster has an odd number, the second block has one less.
   LLTM_JIT_HOST_DEVICE constexpr int own_eights() const { return (units / 8 + 1) / 2; }
   LLTM_JIT_HOST_DEVICE constexpr int received_eights(int gates) const {
     return own_eights() * (backward() ? 1 : gates);
   }
-  // Of a tile.
+  // Bytes of sums that a tile receives.
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int gates) const {
     return received_eights(gates) * (backward() ? blocks * 512 : 2048);
   }
@@ -56,7 +56,7 @@ struct ManyRowsShape {
     return columns(gates) * kChunk * 2;
   }
   LLTM_JIT_HOST_DEVICE constexpr int resident() const { return chunks - streamed; }
-  // Streamed chunks lie between the others.
+  // Streamed chunks are spread evenly among the others.
   LLTM_JIT_HOST_DEVICE constexpr int streamed_before(int chunk) const {
     return chunk * streamed / chunks;
   }
@@ -66,14 +66,14 @@ struct ManyRowsShape {
   LLTM_JIT_HOST_DEVICE constexpr int constant_bytes(int gates, int parameters) const {
     return (gates + parameters) * units * int(sizeof(float));
   }
-  // Exponents of a row's scales, one for each eight numbers that a block multiplies.
+  // The exponents of a row's scales, one for each eight numbers that a block multiplies.
   LLTM_JIT_HOST_DEVICE constexpr int exponents() const { return scaled ? chunks * kChunk / 8 : 0; }
   LLTM_JIT_HOST_DEVICE constexpr int shared_bytes(int gates, int parameters) const {
     return kAlignment + weight_bytes(gates) + tiles * stages * kTileBytes +
            (reuses ? 0 : tiles * sum_bytes(gates)) + kBarrierBytes + tiles * kRows * exponents() +
            (scaled ? columns(gates) * int(sizeof(float)) : 0) + constant_bytes(gates, parameters);
   }
-  // Rows of the batch take so many turns, each tile so many of them.
+  // The number of turns that the batch takes, and the rows of a tile in each.
   LLTM_JIT_HOST_DEVICE constexpr int64_t turns(int64_t batch_size) const {
     return (batch_size + tiles * kRows - 1) / (tiles * kRows);
   }
@@ -81,7 +81,7 @@ struct ManyRowsShape {
     const int64_t of_batch = tiles * turns(batch_size);
     return static_cast<int>((batch_size + of_batch - 1) / of_batch + 7) / 8 * 8;
   }
-  // Memory of a tile: a counter's line, and two copies of the exchanged numbers.
+  // A tile's memory: a cache line for its counter, and two copies of the exchanged numbers.
   LLTM_JIT_HOST_DEVICE constexpr int64_t row_bytes() const {
     return int64_t(blocks) * chunks * kChunk * 2;
   }

@@ -1,12 +1,12 @@
-// How the blocks of a cluster send one another the sums of Note [Many rows] (shape.h), a part at a time: forward
-// the sums for the units of the pair's other block, backward to each block the sums for its rows and units.
+// The exchange of sums between the blocks of a cluster, Note [Many rows] (shape.h), one part at a time: forward
+// the sums for the units of the pair's other block, backward the sums for each block's rows and units.
 #pragma once
 
 #include "rnn/sequence/many_rows/cluster.cuh"
 
 namespace lltm_jit {
 
-// Of a part: all but the last one have as many.
+// The eights of a part: all parts but the last one have equally many.
 template <typename Block>
 __device__ __forceinline__ constexpr int eights_of(int part) {
   return min(Block::kPart, Block::kEights - part * Block::kPart);
@@ -16,13 +16,13 @@ __device__ __forceinline__ constexpr int eights_of(int part) {
 
 constexpr int kFours = 128 * 16;  // bytes that a warpgroup sends at once
 
-// The eights that a block of a pair finishes come first.
+// Whether a block of a pair finishes an eight. These eights come first.
 template <typename Block>
 __device__ __forceinline__ constexpr bool finishes(int rank, int eight) {
   return rank == 0 || eight < Block::kShape.units / 8 - Block::kShape.own_eights();
 }
 
-// Sums [gates][eights] of all units; adds up this block's own. Calls meanwhile() once the sums are on their way.
+// Exchanges the sums [gates][eights] of all units, and adds up this block's own. Calls meanwhile() while they are sent.
 template <typename Block, typename Meanwhile>
 __device__ __forceinline__ void exchange_halves(const Block& block, int tile, int64_t count,
                                                 float (&sums)[Block::kN / 2],
@@ -39,7 +39,7 @@ __device__ __forceinline__ void exchange_halves(const Block& block, int tile, in
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
     const int parity = int(count * kParts + part) & 1;
-    if (Block::kShape.reuses) block.synchronize(tile);  // what lay here has been read
+    if (Block::kShape.reuses) block.synchronize(tile);  // the previous content has been read
     if (thread == 0) {
       int eights = 0;
 #pragma unroll
@@ -72,14 +72,14 @@ __device__ __forceinline__ void exchange_halves(const Block& block, int tile, in
 
 // -------------------------------------------------------------------------------------- backward --
 
-// A lane's four sums of an eight: [source][eight of a part] of 512 bytes.
+// The place of a lane's four sums of an eight: [source][eight of a part] of 512 bytes.
 template <typename Block>
 __device__ __forceinline__ constexpr uint32_t place_of_sums(int source, int eight) {
   return (source * Block::kPart + eight) * 512;
 }
 
-// Receives the sums of all blocks for this one's elements: calls add(n, four) for a lane's eight warp + 4 n. The
-// block has own_eights.
+// Receives all blocks' sums for this block's elements, of own_eights eights, and calls add(n, four)
+// for a lane's eight warp + 4 n.
 template <typename Block, typename Add>
 __device__ __forceinline__ void exchange_sums(const Block& block, int tile, int warp, int lane,
                                               int own_eights, int64_t count,
@@ -96,7 +96,7 @@ __device__ __forceinline__ void exchange_sums(const Block& block, int tile, int 
   for (int part = 0; part < kParts; ++part) {
     const int parity = int(count * kParts + part) & 1;
     const int mine = min(kPart, own_eights - part * kPart);
-    if (kShape.reuses) block.synchronize(tile);  // what lay here has been read
+    if (kShape.reuses) block.synchronize(tile);  // the previous content has been read
     if (thread == 0) there.arrive_and_expect(max(mine, 0) * kBlocks * 512);
     if (kShape.reuses) {
       if (thread < kBlocks) arrive_at(address_in(free.address(), thread));

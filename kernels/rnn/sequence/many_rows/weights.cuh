@@ -1,12 +1,12 @@
-// Loads the weights of Note [Many rows] (shape.h) to where products read them: floats as halves, with a scale for
-// each column of a block.
+// Loads the weights of Note [Many rows] (shape.h) into the layout of the products: floats as
+// halves, with a scale for each column of a block.
 #pragma once
 
 #include "rnn/sequence/many_rows/cluster.cuh"
 
 namespace lltm_jit {
 
-// A warp has a column.
+// Each warp loads one column at a time.
 template <typename Block, typename Load>
 __device__ __forceinline__ void load_scaled_along_k(const Block& block, const Load& load) {
   constexpr int kFours = Block::kChunks * ManyRowsShape::kChunk / 4;
@@ -39,7 +39,7 @@ __device__ __forceinline__ void load_scaled_along_k(const Block& block, const Lo
   }
 }
 
-// A thread has four columns for some of k, with several loads in flight.
+// Each thread loads four columns for some of k, with several loads in flight.
 template <typename Block, typename Load>
 __device__ __forceinline__ void load_scaled_along_columns(const Block& block, const Load& load) {
   constexpr int kDepth = Block::kChunks * ManyRowsShape::kChunk, kAtOnce = 8;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_along_k(const Block& block, const Load& loa
     load_scaled_along_k(block, load);
   } else {
     constexpr int kFours = Block::kChunks * ManyRowsShape::kChunk / 4;
-#pragma unroll 8  // so many loads at a time
+#pragma unroll 8  // this many loads in flight
     for (int i = threadIdx.x; i < Block::kN * kFours; i += Block::kShape.threads()) {
       const int n = i / kFours, in_block = i % kFours * 4;
       *reinterpret_cast<Pack<scalar_t, 4>*>(block.weight(n, in_block)) = load(n, in_block);
@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_along_k(const Block& block, const Load& loa
   }
 }
 
-// load(n, in_block) returns those of four columns.
+// load(n, in_block) returns the numbers of four neighbouring columns.
 template <typename scalar_t, typename Block, typename Load>
 __device__ __forceinline__ void load_along_columns(const Block& block, const Load& load) {
   if constexpr (Block::kScaled) {

@@ -1,4 +1,4 @@
-// Products of 64 rows and any multiple of eight columns, of operands that are both in shared memory.
+// Products of 64 rows and any multiple of eight columns, with both operands in shared memory.
 #pragma once
 
 #include "core/products/wgmma.cuh"
@@ -80,7 +80,7 @@ __device__ __forceinline__ void multiply_wide(float (&sums)[kN / 2], uint64_t a,
   }
 // clang-format on
 
-// The same of halves, with the left operand in registers: see wgmma_of_registers().
+// The same for halves, with the left operand in registers: see wgmma_of_registers().
 template <int kN>
 __device__ __forceinline__ void multiply_wide_of_registers(float (&sums)[kN / 2],
                                                            const uint32_t (&a)[4], uint64_t b) {

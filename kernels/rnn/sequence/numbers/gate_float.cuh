@@ -1,4 +1,4 @@
-// The floats in which cells of whole sequences compute, and what their steps take.
+// The floats in which cells of whole sequences compute, and the inputs of their steps.
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,7 @@
 
 namespace lltm_jit {
 
-// As cells have them.
+// max() and min() for cells.
 template <typename Functions>
 __device__ __forceinline__ FloatOf<Functions> max(const FloatOf<Functions>& x,
                                                   const FloatOf<Functions>& y) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ FloatOf<Functions> min(const FloatOf<Functions>& x,
   return FloatOf<Functions>(smaller_or_nan(x.value, y.value));
 }
 
-// Both are computed, and there is no branch.
+// One of two numbers, of which both are computed, so that there is no branch.
 __device__ __forceinline__ float either(bool first, float a, float b) {
   asm volatile("" : "+f"(a), "+f"(b));
   return first ? a : b;
@@ -30,13 +30,13 @@ __device__ __forceinline__ float either(bool first, float a, float b) {
 
 // ------------------------------------------------------------------------------ cells of 16 bits --
 
-// Few instructions per function, as accurate as a rounding to 11 bits needs.
+// Functions with few instructions, as accurate as rounding to 11 bits needs.
 struct GateFunctions;
 using GateFloat = FloatOf<GateFunctions>;
 
 template <>
 struct Math<GateFloat> : FloatMath<GateFunctions> {
-  // Below this, a series has more digits than a difference of exponentials.
+  // Below this, a series keeps more digits than a difference of exponentials.
   static constexpr float kSmall = 0x1p-6f;
   static constexpr float kLog2E = 1.4426950408889634f;
 
@@ -62,8 +62,8 @@ struct Math<GateFloat> : FloatMath<GateFunctions> {
   }
 };
 
-// Off by less than 4e-6 on an H200, where tanh.approx is accurate to 16 bits and more: a closed gate leaks nothing
-// that a sequence of thousands of steps would show in 16 bits.
+// The error is below 4e-6 on an H200, where tanh.approx is accurate to at least 16 bits: the leak
+// of a closed gate would not show in 16 bits after thousands of steps.
 __device__ __forceinline__ GateFloat sigmoid(GateFloat x) {
   const GateFloat half(0.5f);
   return GateFloat(fmaf(0.5f, Math<GateFloat>::tanh(half * x).value, 0.5f));
@@ -76,8 +76,8 @@ __device__ __forceinline__ GateFloat softplus(const GateFloat& x) {
 
 // -------------------------------------------------------------------------------- cells of float --
 
-// Accurate to a few units in the last place, without the branches of the language's functions: a step waits for its
-// slowest lane.
+// Accurate to a few units in the last place, without the branches of the language's functions,
+// because a step waits for its slowest lane.
 struct FullGateFunctions;
 using FullGateFloat = FloatOf<FullGateFunctions>;
 
@@ -86,7 +86,7 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
   using T = FullGateFloat;
 
   static __device__ __forceinline__ T exp(T x) {
-    // x log2(e) to twice the bits: the power of the rounded part, times the rest in the first order.
+    // x log2(e) with twice the bits: the power of the rounded part, corrected to first order for the rest.
     constexpr float kLog2E = 1.4426950408889634f, kRest = 1.9259629911266175e-8f;
     const float power = kLog2E * x.value;
     const float rest = fmaf(x.value, kRest, fmaf(x.value, kLog2E, -power));
@@ -95,7 +95,7 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
     return T(fabsf(power) < 126 ? corrected : result);  // infinities have no remainder
   }
   static __device__ __forceinline__ T expm1(T x) {
-    const float t = x.value;  // coefficients: least relative error below 1/2
+    const float t = x.value;  // coefficients for the least relative error below 1/2
     float series = fmaf(t, 1.99931381e-4f, 1.39973913e-3f);
     series = fmaf(t, series, 8.33307211e-3f);
     series = fmaf(t, series, 4.16653177e-2f);
@@ -105,7 +105,7 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
   }
   static __device__ __forceinline__ T log1p(T x) { return T(::log1pf(x.value)); }
   static __device__ __forceinline__ T tanh(T x) {
-    const float t = fabsf(x.value), square = t * t;  // coefficients: the same below 0.6
+    const float t = fabsf(x.value), square = t * t;  // coefficients for the same below 0.6
     float series = fmaf(square, -5.90587e-3f, 2.080538e-2f);
     series = fmaf(square, series, -5.378668e-2f);
     series = fmaf(square, series, 1.3331958e-1f);
@@ -120,7 +120,7 @@ __device__ __forceinline__ FullGateFloat sigmoid(FullGateFloat x) {
   return FullGateFloat(approximate_inverse(1 + Math<FullGateFloat>::exp(-x).value));
 }
 
-// Has functions in name alone: for what depends on nothing but a cell's code.
+// Its functions return x itself: for properties that depend on nothing but a cell's code.
 struct NoFunctions;
 using NoFloat = FloatOf<NoFunctions>;
 
@@ -138,8 +138,8 @@ using GateNumber =
     std::conditional_t<sizeof(scalar_t) == 2, GateFloat,
                        std::conditional_t<sizeof(scalar_t) == 4, FullGateFloat, scalar_t>>;
 
-// The inputs of a step for a lane's element, besides the old states: the gates' sums (or their hidden parts, and
-// their inputs), and the parameters of the lane's units.
+// The inputs of a step for a lane's elements, besides the old states: the gates' sums (or their
+// hidden and input parts), and the parameters of the lane's units.
 template <typename Cell, typename T, int kGates, int kElements, int kRoom, int kUnits>
 __device__ __forceinline__ CellStep<Cell, T> step_of_element(
     int e, const float (&sums)[kGates][kElements], const float (&inputs)[kGates][kElements],

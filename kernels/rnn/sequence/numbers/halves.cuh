@@ -1,32 +1,32 @@
 // Floats as operands of 16-bit tensor cores.
 //
 // Note [Floats in two halves]
-// A float is the sum of two halves, whose 22 bits and two signs are as good as its 24, if both are in half's range.
-// So numbers are scaled by a power of two that brings the largest of them to 2^14. Numbers that are smaller by 2^17
-// then lose bits: what is left has an error of at most 2^-39 of the largest one. That counts only where small weights
-// meet large states, or large weights small states: as where the units of a layer have sizes of their own, which no
-// scale of whole rows changes. The layers' docstring says so, and test_tf32.py has the bound. Of the four products of
-// parts the smallest is below the last bit. That leaves three products of 16 k. The parts of Note [Single precision on
-// tensor cores] take six products of 8 k, each in the same time. The weights' halves are made once, and take no more
-// room than the weights.
+// A float is the sum of two halves, whose 22 bits and two signs are as good as its 24 bits, if both halves are
+// in range. So numbers are scaled by a power of two that brings the largest of them to 2^14. Numbers that are
+// smaller than it by more than 2^17 then lose bits; the error is at most 2^-39 of the largest number. That
+// matters only where small weights meet large states, or large weights small states: for example where a
+// layer's units differ in size, which no scale of whole rows changes. The layers' docstring says so, and
+// test_tf32.py has the bound. Of the four products of parts, the smallest is below the last bit, which leaves
+// three products with k = 16. The parts of Note [Single precision on tensor cores] need six products with k =
+// 8, which take as long each. The weights' halves are made once, and take no more room than the weights.
 //
 // Note [Floats in one half]
-// TF32 keeps 11 bits of a float, as half does. If the user allows TF32, only the upper parts are multiplied: one
-// product instead of three, with weights of half the size. Their scales are the same, so that rows stay
-// independent. In one small block, where weights have room and everything waits for a row's scale, the tensor cores
-// multiply TF32 itself: two products of 8 k.
+// TF32 keeps 11 bits of a float, as half does. If the user allows TF32, only the upper parts are
+// multiplied: one product instead of three, with weights of half the size. The scales are the same,
+// so that rows stay independent. In one small block, where the weights have room and everything
+// waits for a row's scale, the tensor cores multiply TF32 itself: two products with k = 8.
 //
 // Note [Sent as multiplied]
-// In a small block of two rows, a number is made by one lane, and multiplied by every warp. So it is sent as the
-// tensor cores read it: rounded to TF32, or in halves, for which its scale must be known. Forward that is 2^14 if the
-// cell says that its output is within -1 and 1; the initial h, which may be larger, has one of its own. Backward, each
-// of a warp's two rows has one, for its units of all gates. Lower halves are scaled by another 2^11, so that they are
-// in range whenever the upper ones are, and their products have sums of their own: small numbers keep their bits even
-// if all of them are as small, forward down to 2^-28. Below, an error of 2^-50 remains.
+// In a small block of two rows, one lane makes a number, and every warp multiplies it. So it is sent in the form that
+// tensor cores read: rounded to TF32, or in halves, for which its scale must be known. Forward, the scale is 2^14 if
+// the cell says that its output is within -1 and 1; the initial h, which may be larger, has a scale of its own.
+// Backward, each of a warp's two rows has a scale, for its units of all gates. Lower halves are scaled by another 2^11,
+// so that they are in range whenever the upper halves are, and their products are summed separately: small numbers keep
+// their bits even if all are small, forward down to 2^-28. Below that, an error of 2^-50 remains.
 //
-// A warp's weights have one scale. In B each row of the batch has its own, for some tiles at once (kScaled in
-// one_launch/products/warp_weights.cuh). So a row's results depend on no other row, even if that is large, infinite
-// or NaN.
+// A warp's weights have one scale. In B each row of the batch has its own scale, for several tiles
+// at once (kScaled in one_launch/products/warp_weights.cuh). So a row's results depend on no other
+// row, even if that row is large, infinite or NaN.
 #pragma once
 
 #include "rnn/sequence/numbers/words.cuh"
@@ -55,7 +55,7 @@ struct HalfScale {
   }
 };
 
-// The scale of a warp's weights. magnitude: the largest of this lane's.
+// The scale of a warp's weights. magnitude: the largest one among this lane's weights.
 __device__ __forceinline__ HalfScale scale_of_warp(uint32_t magnitude) {
 #if __CUDA_ARCH__ >= 800
   return HalfScale(__reduce_max_sync(~0u, magnitude));
@@ -69,10 +69,10 @@ __device__ __forceinline__ HalfScale scale_of_warp(uint32_t magnitude) {
 }
 
 struct HalfParts {
-  uint32_t high, low;  // pairs
+  uint32_t high, low;  // pairs of halves
 
   HalfParts() = default;
-  // The bits of two floats, and their scales.
+  // Splits two floats, given their bits and scales.
   __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float first_scale,
                                        float second_scale) {
     const float a = __uint_as_float(first) * first_scale;
@@ -84,7 +84,7 @@ struct HalfParts {
       : HalfParts(first, second, scale, scale) {}
 };
 
-// Floats as TF32.
+// Rounds floats to TF32.
 template <int kWords>
 __device__ __forceinline__ Words<kWords> rounded_to_tf32(const Words<kWords>& w) {
   Words<kWords> result;
@@ -95,8 +95,8 @@ __device__ __forceinline__ Words<kWords> rounded_to_tf32(const Words<kWords>& w)
   return result;
 }
 
-// A tile of weights, four numbers of k of one row, then of the row eight further on: operand A of the upper
-// parts, and if there is room for them of the lower ones.
+// Splits a tile of weights: four numbers of k of one row, then of the eighth row after it. The
+// upper parts, and the lower ones if there is room for them, become operands A.
 template <typename Parts>
 __device__ __forceinline__ Parts in_halves(const Words<8>& tile, float scale) {
   Parts parts;
@@ -115,7 +115,7 @@ __device__ __forceinline__ float largest_of(const Words<4>& four) {
   return fmaxf(fmaxf(magnitude(0), magnitude(1)), fmaxf(magnitude(2), magnitude(3)));
 }
 
-// The scales of a tile of B. A lane has numbers of one row, and sums of two.
+// The scales of a tile of B. A lane has numbers of one row, and sums of two rows.
 struct RowScales {
   float scale;       // of the numbers' row
   float inverse[2];  // of the sums' rows and the weights
@@ -132,14 +132,14 @@ struct RowScales {
     const float both = of_row.inverse * weights_inverse;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      // Lanes from 4 r on have row r; the index counts modulo 32.
+      // Lanes from 4 r on have row r; the index is taken modulo 32.
       inverse[i] = __shfl_sync(~0u, both, keep(threadIdx.x) * 8 + i * 4);
     }
   }
 };
 
-// Note [Sent as multiplied]: the scale of a lane's row, if even lanes have one and odd ones another. largest: the
-// largest magnitude of this lane's numbers.
+// Note [Sent as multiplied]: the scale of a lane's row, if even lanes have one row and odd lanes
+// another. largest: the largest magnitude of this lane's numbers.
 __device__ __forceinline__ HalfScale scale_of_two_rows(float largest) {
 #pragma unroll
   for (int lanes = 2; lanes < 32; lanes *= 2) {
@@ -147,7 +147,7 @@ __device__ __forceinline__ HalfScale scale_of_two_rows(float largest) {
   }
   return HalfScale(largest);
 }
-// A float in halves.
+// Splits a float into halves.
 constexpr float kLowerScale = 1 << 11, kScaleOfBounded = 1 << 14;
 __device__ __forceinline__ uint32_t in_halves(float number, float scale) {
   const float scaled = number * scale;
@@ -155,13 +155,13 @@ __device__ __forceinline__ uint32_t in_halves(float number, float scale) {
   return pack2<Half>(scaled, (scaled - upper) * kLowerScale);
 }
 
-// A tile of B.
+// A tile of B as operands.
 struct FloatOperand {
   Words<2> high, low;
   float inverse[2];  // RowScales::inverse
 
   FloatOperand() = default;
-  // Of numbers that are in halves: the upper ones, and the lower ones.
+  // Takes numbers that are already split: the upper halves, then the lower ones.
   __device__ __forceinline__ explicit FloatOperand(const Words<4>& halves)
       : high{halves.value[0], halves.value[1]}, low{halves.value[2], halves.value[3]} {}
   __device__ __forceinline__ FloatOperand(const Words<4>& four, const RowScales& scales)

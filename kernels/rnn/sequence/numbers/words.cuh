@@ -1,4 +1,4 @@
-// Words of 32 bits in shared memory and in memory, and numbers of 16 bits in them.
+// Words of 32 bits in shared and global memory, and numbers of 16 bits in them.
 #pragma once
 
 #include <cstring>
@@ -10,8 +10,8 @@ namespace lltm_jit {
 
 // -------------------------------------------------------------------------------- shared memory --
 
-// A number that the compiler knows nothing of. Otherwise it would compute the number anew at each step, where
-// everybody waits, instead of keeping it in a register; or keep results that are computed from it.
+// Hides a number from the compiler. Otherwise, at each step, while others wait, the compiler would compute
+// the number anew instead of keeping it in a register; or it would keep results that are computed from it.
 __device__ __forceinline__ uint32_t keep(uint32_t number) {
   asm volatile("" : "+r"(number));
   return number;
@@ -79,7 +79,7 @@ __device__ __forceinline__ Words<kWords> load_words(const void* source) {
   return w;
 }
 
-// The first `count` of neighbouring numbers at any address, as kWords words; the others are zero.
+// Loads the first `count` of neighbouring numbers, at any address, as kWords words; the other numbers are zero.
 template <typename scalar_t, int kWords>
 __device__ __forceinline__ Words<kWords> load_first(const void* source, int count) {
   constexpr int kNumbers = kWords * 4 / int(sizeof(scalar_t));
@@ -103,7 +103,7 @@ __device__ __forceinline__ void store_first(void* target, const Words<kWords>& w
   }
 }
 
-// Four neighbouring weights if they exist, else zeros.
+// Loads four neighbouring weights if they exist, else zeros.
 template <int kWords>
 __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exist) {
   Words<kWords> w;
@@ -130,7 +130,7 @@ __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exi
   }
   return w;
 }
-// One.
+// Loads one weight, or zero.
 __device__ __forceinline__ uint32_t load_weight(const uint32_t* from, bool exist) {
   uint32_t weight;
   asm volatile(

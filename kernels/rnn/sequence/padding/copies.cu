@@ -7,18 +7,18 @@
 namespace lltm_jit {
 namespace {
 
-constexpr int kAtOnce = 4;  // elements of a thread, in a row of the target
+constexpr int kAtOnce = 4;  // elements per thread, in a row of the target
 
 struct Work {
   RowCopy copy;
-  Divisor packs{1, 0}, rows{1, 0};  // of a row, and of a part
+  Divisor packs{1, 0}, rows{1, 0};  // per row, and per part
   int64_t all_packs;
   bool whole_source, whole_target;
-  bool pairs;  // elements are pairs of 16 bits
+  bool pairs;  // elements are pairs of 16-bit numbers
 };
-// Each array has blocks of its own.
+// The copies of a launch; each has its own blocks.
 struct AllWork {
-  unsigned first_block[RowCopies::kMost];  // none for arrays that are not there
+  unsigned first_block[RowCopies::kMost];  // beyond the grid for absent copies
   Work work[RowCopies::kMost];
 };
 
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_consta
   }
 }
 
-// With pairs of 16 bits as elements, if possible.
+// Takes pairs of 16-bit numbers as elements, if possible.
 bool make_pairs(RowCopy* copy) {
   const auto numbers = {&copy->columns,           &copy->source_columns,
                         &copy->source_row_stride, &copy->source_part_stride,

@@ -8,10 +8,10 @@
 
 namespace lltm_jit {
 
-// All of the target is written: what the source does not have, with `others`.
+// A copy that writes all of the target; elements that the source lacks become `others`.
 struct RowCopy {
   const void* source;  // or null for zeros
-  const void* addend;  // as the source, and added to it; or null
+  const void* addend;  // added to the source, with its layout; or null
   void* target;
   int64_t parts, rows, columns;                                         // of the target
   int64_t source_rows, source_columns;                                  // of each part
@@ -20,7 +20,7 @@ struct RowCopy {
   float others;
 };
 
-// At most those of a layer in both directions.
+// Several copies, at most as many as a layer needs in both directions.
 struct RowCopies {
   static constexpr int kMost = 9;
 

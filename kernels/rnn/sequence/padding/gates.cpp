@@ -88,14 +88,14 @@ Tensor empty_padded_weights(const Tensor& like, c10::SymIntArrayRef sizes) {
   padded.back() = padded_size(sizes.back());
   const Tensor all = empty(padded, like);
   if (like.is_meta()) return all.narrow_symint(-1, 0, sizes.back());
-  const auto strides = all.strides().vec();  // without the dispatcher
+  const auto strides = all.strides().vec();  // sets them without the dispatcher
   all.unsafeGetTensorImpl()->set_sizes_and_strides(C10_AS_INTARRAYREF_SLOW(sizes), strides);
   return all;
 }
 
 namespace {
 
-// In parts; strides in elements.
+// Rows in parts; strides are in elements.
 struct Rows {
   int64_t parts, rows, columns, part_stride, row_stride, column_stride, first = 0;
 };
@@ -118,7 +118,7 @@ Rows target_of(const RowsToCopy& copy, int64_t parts) {
   return {parts, rows, columns, all, columns, 1, copy.piece * parts * all};
 }
 
-// In torch operations.
+// Copies in torch operations.
 void copy_rows(const RowsToCopy& copy, const Rows& from, const Rows& to) {
   const int64_t rows = std::min(from.rows, to.rows), columns = std::min(from.columns, to.columns);
   const auto part = [](const Tensor& tensor, const Rows& of, int64_t rows, int64_t columns) {
@@ -186,7 +186,7 @@ namespace {
 
 bool has_dense_rows(const Tensor& tensor) { return tensor.stride(-1) == 1 || tensor.size(-1) <= 1; }
 
-// Whether every row is aligned for whole accesses.
+// Whether every row is aligned for accesses of kWholeAccess elements.
 bool has_whole_rows(const Tensor& tensor) {
   const auto bytes = static_cast<uintptr_t>(kWholeAccess * tensor.element_size());
   bool whole = reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % bytes == 0;
@@ -201,7 +201,7 @@ bool has_whole_rows(const Tensor& tensor) {
 Tensor readable(const Tensor& tensor) {
   if (!has_dense_rows(tensor)) return tensor.contiguous();
   const bool any = !tensor.is_cuda() || tensor.scalar_type() == at::kDouble ||
-                   tensor.size(-1) % kWholeAccess > 0;  // a copy would be no better aligned
+                   tensor.size(-1) % kWholeAccess > 0;  // a copy would not be better aligned
   return any || has_whole_rows(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
 }
 
@@ -211,7 +211,7 @@ Tensor readable_weights(const Tensor& weight_hh, bool padded) {
   const bool several = weight_hh.dim() == 3;
   const int64_t rows = weight_hh.numel() / hidden_size;
   const auto bytes = static_cast<size_t>(rows * size * weight_hh.element_size());
-  // As pad_gates makes them. Other views may have numbers behind their rows.
+  // The layout of pad_gates. Other views may have other numbers behind their rows.
   const bool is_whole = weight_hh.stride(-2) == size && has_dense_rows(weight_hh) &&
                         (!several || weight_hh.stride(0) == weight_hh.size(1) * size) &&
                         weight_hh.storage_offset() == 0 && weight_hh.storage().nbytes() == bytes;
@@ -226,14 +226,14 @@ PaddedOutputs::PaddedOutputs(const SequenceBackwardInputs& in) {
   const int64_t directions = in.in.bidirectional ? 2 : 1;
   const int64_t hidden_size = in.output.size(2) / directions, size = padded_size(hidden_size);
   const bool reverse = in.in.reverse, both = directions > 1;
-  // Of both directions, one step before the first one and one behind the last.
+  // The output of both directions, with one step before the first and one after the last.
   const bool starts_first = both || !reverse, starts_last = both || reverse;
   const Tensor all =
       empty({starts_first + steps + starts_last, rows, directions * size}, in.output);
   output = all.narrow(0, starts_first, steps);
   before.push_back(all.narrow(0, reverse ? starts_first + 1 : 0, steps));
   if (both) before.push_back(all.narrow(0, reverse ? 0 : 2, steps));
-  // A direction's units are a row.
+  // Makes each direction's units a row.
   const auto apart = [&](const Tensor& tensor, int64_t units) {
     return both ? tensor.reshape({-1, directions * rows, units}) : tensor;
   };

@@ -1,4 +1,4 @@
-// Gates with room for more than their units, Note [Padded gates] (kernels.h), and the copies for them.
+// Gates with room for more than their units, Note [Padded gates] (kernels.h), and copies to and from them.
 #pragma once
 
 #include <utility>
@@ -8,20 +8,20 @@
 
 namespace lltm_jit {
 
-// As padded_size().
+// A symbolic padded_size().
 c10::SymInt padded_size(const c10::SymInt& size);
 
-// The elements of a gate, of which hidden_size are units; the weights of a call tell.
+// The elements of a gate, of which hidden_size are units. The weights of a call show the number.
 c10::SymInt gate_size(const SequenceInputs& in, const RecurrentCell& cell);
 bool is_padded(const SequenceInputs& in, const RecurrentCell& cell);
 
-// A dimension of another size, with the first elements or zeros behind them; and the same for each of the gates in
-// a dimension. In torch operations.
+// Resizes a dimension: keeps the first elements, and adds zeros behind them. resize_gates() does so
+// for each of the gates in a dimension. In torch operations.
 Tensor resize(const Tensor& tensor, int64_t dim, const c10::SymInt& size);
 Tensor resize_gates(const Tensor& tensor, int64_t dim, int64_t gates, const c10::SymInt& from,
                     const c10::SymInt& to);
 
-// A call's arguments with gates of another size, and its results with the caller's sizes.
+// A call's arguments with gates of another size. Its results get the caller's sizes again.
 class ResizedGates {
  public:
   ResizedGates(const SequenceInputs& in, const RecurrentCell& cell, const c10::SymInt& size);
@@ -41,34 +41,34 @@ class ResizedGates {
 
 // ------------------------------------------------------------------------------------ for kernels --
 
-// Whether the kernels for such tensors take padded gates.
+// Whether the kernels for such tensors support padded gates.
 bool kernels_pad(const Tensor& like);
 
-// Of such sizes, the last of them hidden_size, with room for padding behind each row.
+// Allocates weights of these sizes, of which the last is hidden_size, with room for padding behind each row.
 Tensor empty_padded_weights(const Tensor& like, c10::SymIntArrayRef sizes);
 
-// A copy of rows to a tensor that is dense, but for such room, which is written, too.
+// A copy of rows to a tensor that is dense except for the padding, which is written, too.
 struct RowsToCopy {
   Tensor from, to;
-  // Of `from`: its rows, or a vector's elements, are divided into so many; 0 for the first of three dimensions.
+  // The number of parts of the rows (or elements) of `from`; 0 if the first of its three dimensions is the parts.
   int64_t parts = 0;
-  int64_t piece = 0, pieces = 1;  // of `to`, which may take several copies
-  Tensor addend{};                // of the layout of `from`, and added to it
-  bool zero = false;              // zeros take the place of what `from` has
-  float others = 0;               // what is written where `from` has nothing
+  int64_t piece = 0, pieces = 1;  // of `to`, which several copies may fill
+  Tensor addend{};                // added to `from`, with its layout
+  bool zero = false;              // writes zeros in place of `from`
+  float others = 0;               // written where `from` has nothing
 };
-// In one launch on a GPU.
+// Copies all, in one launch on a GPU.
 void copy_rows(const std::vector<RowsToCopy>& all);
 
-// In the form that kernels read: with dense rows, on a GPU aligned for whole accesses.
+// The tensor in the form that kernels read: with dense rows, on a GPU aligned for whole accesses.
 Tensor readable(const Tensor& tensor);
 Tensor readable_weights(const Tensor& weight_hh, bool padded);
 
-// What the backward pass of padded gates reads. Rows are padded with ones, in grad_output and h.resets with zeros;
-// h.first is a step before the first one.
+// The tensors that the backward pass of padded gates reads. Rows are padded with ones, but in
+// grad_output and h.resets with zeros. h.first is a step before the first one.
 struct PaddedOutputs {
   Tensor output;               // of each step
-  std::vector<Tensor> before;  // and of the step before it, for each direction
+  std::vector<Tensor> before;  // of the step before it, for each direction
   GivenStates h{{}, 2};
   OptionalTensor grad_output;
 

@@ -11,7 +11,7 @@
 #include "core/launch/device.h"
 #include "rnn/sequence/padding/gates.h"
 
-// In one unit: both read the same headers, which take half of the compile time.
+// Included, not compiled apart: both need the same headers, which take half of the compile time.
 #include "rnn/sequence/padding/gates.cpp"
 
 namespace lltm_jit {
@@ -31,7 +31,7 @@ struct PadGradients {
   int64_t gates, input_size, hidden_size;
 };
 
-// In the order of Operands; some may be undefined.
+// The order of Operands; some may be undefined.
 enum { kInput, kWeightIh, kWeightHh, kBiasIh, kBiasHh };
 using Five = std::array<Tensor, 5>;
 
@@ -42,7 +42,7 @@ Five five(const Arguments& in) {
 }
 Operands as_tuple(const Five& all) { return {all[0], all[1], all[2], all[3], all[4]}; }
 
-// The wanted sizes: `size` elements per gate instead of `from`, and likewise features.
+// The sizes to make: `size` elements per gate instead of `from`, and `features` likewise.
 struct Sizes {
   int64_t gates;
   SymInt hidden_size, from, size, features;
@@ -67,13 +67,13 @@ Five resized(Five all, const Sizes& to) {
   }
   if (all[kInput].defined()) all[kInput] = resize(all[kInput], 2, to.features);
   if (all[kWeightIh].defined()) all[kWeightIh] = resize(all[kWeightIh], 1, to.features);
-  for (Tensor& tensor : all) {  // which may be an argument still, or a view of one
+  for (Tensor& tensor : all) {  // may still be an argument, or a view of one
     if (tensor.defined()) tensor = tensor.clone();
   }
   return all;
 }
 
-// As the kernels take them; their layout is the same on all devices. For several directions, of which `from` is one.
+// Allocates operands in the kernels' layout, which all devices share. `from` has the operands of one of the directions.
 Five allocated(const Five& from, const Sizes& to, int64_t directions = 1) {
   const SymInt rows = to.gates * to.size;
   Five all;
@@ -93,11 +93,11 @@ Five allocated(const Five& from, const Sizes& to, int64_t directions = 1) {
   return all;
 }
 
-// Of one direction or several, each with operands of its own but for the input, which is the first one's.
+// Copies the operands of one direction or several. Each has its own operands, but all share the first one's input.
 Five copied(std::vector<Five> each, const Sizes& to, bool add_biases = false) {
   const auto directions = static_cast<int64_t>(each.size());
   std::vector<Tensor> addends(each.size());
-  for (size_t d = 0; add_biases && d < each.size(); ++d) {  // of one layout
+  for (size_t d = 0; add_biases && d < each.size(); ++d) {  // gives all one layout
     addends[d] = std::exchange(each[d][kBiasIh], Tensor()).contiguous();
     each[d][kBiasHh] = each[d][kBiasHh].contiguous();
   }
@@ -141,7 +141,7 @@ void check(const PadInputs& in) {
   check("input", *in.input, {in.input->sym_size(0), in.input->sym_size(1), features}, shape);
 }
 
-// An absent argument is no tensor in a schema.
+// A schema has no undefined results, so absent tensors become empty ones.
 Operands all_defined(Five all, const Tensor& like) {
   for (Tensor& tensor : all) {
     if (!tensor.defined()) tensor = like.new_empty({0});
@@ -282,7 +282,7 @@ Operands packed_with_gradients(const OptionalTensor& input,
         const int64_t rows = all[i].defined() ? all[i].size(0) / 2 : 0;
         result.push_back(all[i].defined() ? all[i].narrow(0, d * rows, rows) : Tensor());
       }
-      // One tensor, or autograd would take two views of the same memory for gradients of their own.
+      // The same tensor, because autograd would take two views of one memory for separate gradients.
       if (add_biases) result[result.size() - 2] = result.back();
     }
     return result;

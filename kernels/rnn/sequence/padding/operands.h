@@ -1,4 +1,4 @@
-// A layer's operands, copied to padded ones: Note [Padded gates] (kernels.h).
+// A layer's operands, copied into padded ones: Note [Padded gates] (kernels.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ namespace lltm_jit {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// In this order: input, weight_ih, weight_hh, bias_ih and bias_hh. Absent ones are empty.
+// In this order: input, weight_ih, weight_hh, bias_ih and bias_hh. Absent operands are empty.
 using Operands = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 namespace ops {
@@ -22,8 +22,8 @@ extern Operator<Operands(const OptionalTensor& input, const Tensor& weight_ih,
                          const Tensor& weight_hh, const OptionalTensor& bias_ih,
                          const OptionalTensor& bias_hh, int64_t gates,
                          bool add_biases)>
-    pad_gates;  // add_biases: their sum takes the place of bias_hh
-// The arguments' gradients, from the gradients of the results, which may be absent.
+    pad_gates;  // add_biases: their sum replaces bias_hh
+// Gives the arguments' gradients, from those of the results, which may be absent.
 extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weight_ih,
                          const OptionalTensor& weight_hh, const OptionalTensor& bias_ih,
                          const OptionalTensor& bias_hh, int64_t gates, int64_t input_size,
@@ -31,9 +31,9 @@ extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weig
     pad_gates_backward;
 }  // namespace ops
 
-// A layer's operands as kernels take them, in one launch on a GPU: those of its directions one behind the other, each
-// given as weight_ih, weight_hh and, if there are any, bias_ih and bias_hh; padded as by pad_gates() if `pads`. Absent
-// ones are undefined. Directions whose weights differ are refused. Inside a KernelGuard, and without a derivative.
+// Packs a layer's operands for the kernels, in one launch on a GPU, its directions one behind the other, each given
+// as weight_ih, weight_hh and, if any, bias_ih and bias_hh. `pads`: as by pad_gates(). Absent operands stay
+// undefined; directions whose weights differ are refused. Call it inside a KernelGuard; it has no derivative.
 Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
                 int64_t gates, bool add_biases, bool pads);
 // The same for two directions, with a derivative.

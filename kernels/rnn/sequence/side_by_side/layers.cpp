@@ -15,7 +15,7 @@
 namespace lltm_jit {
 namespace {
 
-// Some steps of the arrays, and the layers that a launch computes for them.
+// Some steps of the arrays, and the layers whose parts a launch computes in them.
 struct Run {
   int64_t step, steps, first, last;
 };
@@ -23,15 +23,15 @@ struct Run {
 // A stack, and its arrays [steps, batch, layers, ...].
 struct Stack {
   const RecurrentCell& cell;
-  int64_t layers, units, steps, part;  // the steps of a layer
+  int64_t layers, units, steps, part;  // steps per layer
   int64_t parts = (steps + part - 1) / part, all_steps = steps + (layers - 1) * part;
   int64_t launches = parts + layers - 1;
 
-  // A layer's steps.
+  // The steps of a layer.
   Tensor of_layer(const Tensor& array, int64_t layer) const {
     return array.narrow(0, layer * part, steps).select(2, layer);
   }
-  // A launch's steps as a batch of matrices [rows, ...]: of its layers that have one below them, or of those below.
+  // A launch's steps as a batch of matrices [rows, ...]: of its layers above the first, or of the layers below those.
   Tensor factor(const Tensor& array, int64_t launch, bool below) const {
     const int64_t first = first_above(launch), step = (launch - below) * part;
     const int64_t rows = array.size(1) * std::min(part, all_steps - launch * part);
@@ -44,7 +44,7 @@ struct Stack {
     return weights.narrow(0, layers + first - 1, last(launch) + 1 - first);
   }
 
-  // The runs of a launch: two while its first layer is at a last part of fewer steps than the others have.
+  // The runs of a launch. There are two while its first layer is at its last part, if that has fewer steps than others.
   std::vector<Run> runs(int64_t launch) const {
     const int64_t first = std::max<int64_t>(launch - parts + 1, 0),
                   rest = steps - (parts - 1) * part;
@@ -74,7 +74,7 @@ SequenceSizes sizes_of(const Stack& stack, const Tensor& gates, bool tf32) {
           .layers = static_cast<int>(stack.layers)};
 }
 
-// Where a run's layers begin in a tensor [..., layers, size], and its steps if the tensor has steps.
+// The address of a run's layers in a tensor [..., layers, size], at a step if the tensor has steps.
 void* data_at(const Tensor& tensor, const Run& run, int64_t step = 0) {
   const int64_t at = step * tensor.stride(0) + run.first * tensor.size(-1);
   return static_cast<char*>(tensor.mutable_data_ptr()) + at * tensor.element_size();
@@ -110,7 +110,7 @@ std::function<bool(Args)> parts_of(const Args& all, const Stack& stack, const Te
   };
 }
 
-// A tensor of zeros, or a copy of the given one.
+// Fills a tensor with zeros, or copies the given one into it.
 Tensor filled(const Tensor& tensor, const OptionalTensor& given) {
   return given ? Tensor(tensor).copy_(*given) : Tensor(tensor).zero_();
 }
@@ -133,7 +133,7 @@ LayersResults layers_forward(const Tensor& gates, const Tensor& weights, const O
   const Tensor c_n = gates.new_empty({cells, rows, layers, units}, dtype);
   Tensor hidden, saved_cells;
   if (training) {
-    // Each thread reads a step's gates before it writes the saved ones.
+    // The saved gates may replace the gates, because each thread reads a step's gates before it writes.
     hidden = stack.cell.adds_gates ? all_gates : gates.new_empty(all_gates.sizes());
     saved_cells = gates.new_empty({steps, cells, rows, layers, units}, dtype);
     args.saved_gates.data = hidden.mutable_data_ptr();
@@ -145,7 +145,7 @@ LayersResults layers_forward(const Tensor& gates, const Tensor& weights, const O
     all_gates.narrow(2, 1, layers - 1).copy_(bias->narrow(0, layers, layers - 1));
   }
   stack.of_layer(all_gates, 0).copy_(gates);
-  // For each layer, the place where its first step finds the output before it.
+  // The place of each layer's initial output, which its first step reads as the previous one.
   filled(outputs.as_strided({layers, rows, units},
                             {part * outputs.stride(0) + units, layers * units, 1}),
          h_0);

@@ -1,14 +1,14 @@
-// The layers of a stack side by side.
+// The layers of a stack side by side, as a wavefront.
 //
 // Note [Layers side by side]
-// A small layer leaves most of a GPU idle. So layer l works on part k of the steps while the layer below it works
-// on part k + 1. These do not depend on each other, and run as recurrences of one launch, Note [Recurrences]
-// (kernels.h). A row of each array has the units of all layers, or the gates of one layer after those of another.
-// The steps are skewed: in row s of an array, layer l has its step s - l * part. So a launch computes the same rows
-// of the arrays for all of its layers, and layer l reads what the launch before has written for the layer below.
-// Between two launches, one batch of products makes these gates. Backward it is the other way round.
+// A small layer leaves most of a GPU idle. So layer l works on part k of the steps while the layer below works on
+// part k + 1, as in a wavefront. These parts are independent, and run as recurrences of one launch, Note
+// [Recurrences] (kernels.h). A row of each array has the units of all layers, or the gates of one layer after
+// another. The steps are skewed: in row s of an array, layer l has its step s - l * part. So a launch computes the
+// same rows of the arrays for all of its layers, and layer l reads the previous launch's rows of the layer below.
+// Between launches, one batch of products computes these gates. The backward pass goes the other way round.
 //
-// The state passes from part to part like a call's results: in 16 bits its output is rounded there.
+// The state passes from part to part like the results of a call: in 16 bits, its output is rounded there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,25 +19,25 @@
 
 namespace lltm_jit {
 
-// output [steps, batch, hidden] of the last layer, h_n [batch, layers, hidden] and c_n [states-1, batch, layers,
-// hidden]. Then for the backward pass, skewed, [steps, batch, layers, ...] each: outputs, each layer's with its h_0
-// before them; the gates' sums, or, if the cell does not add its gates, the input's part and then the hidden part;
-// cell states before each step, [steps, states-1, batch, layers, hidden].
+// output [steps, batch, hidden] of the last layer, h_n [batch, layers, hidden] and c_n [states-1, batch,
+// layers, hidden]. Then skewed arrays for the backward pass, [steps, batch, layers, ...] each: outputs,
+// with each layer's h_0 before them; the gates' sums or, if the cell does not add its gates, the input's
+// part and then the hidden part; cell states before each step, [steps, states-1, batch, layers, hidden].
 using LayersResults =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// gates: the first layer's [steps, batch, gates*hidden]. weights [2*layers-1, gates*hidden, hidden]: those of all
-// layers' hidden parts, then those of the input's parts of all layers but the first. bias [layers, gates*hidden] of
-// the hidden part; if the cell does not add its gates [2*layers-1, ...], as the weights. h_0 [layers, batch,
-// hidden], c_0 [states-1, layers, batch, hidden]; c_n has c_0's dtype. The cell has no parameters. The output is
-// undefined if the GPU does not run this.
+// gates: the first layer's [steps, batch, gates*hidden]. weights [2*layers-1, gates*hidden, hidden]:
+// first the hidden parts' of all layers, then the input parts' of all layers but the first. bias
+// [layers, gates*hidden] of the hidden part; if the cell does not add its gates [2*layers-1, ...], like
+// the weights. h_0 [layers, batch, hidden], c_0 [states-1, layers, batch, hidden]; c_n has c_0's dtype.
+// The cell has no parameters. The output is undefined if the GPU cannot run this.
 LayersResults layers_forward(const at::Tensor& gates, const at::Tensor& weights,
                              const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& h_0,
                              const std::optional<at::Tensor>& c_0, std::string_view cell, bool tf32,
                              int64_t part, bool training);
 
-// Gradients of gates, weights, bias, h_0 and c_0, as these are; c_0's runs in the arithmetic type.
+// Gradients of gates, weights, bias, h_0 and c_0, in their shapes; c_0's is computed in the arithmetic type.
 using LayersGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 LayersGradients layers_backward(const std::optional<at::Tensor>& grad_output,
                                 const std::optional<at::Tensor>& grad_h_n,

@@ -6,18 +6,18 @@
 namespace lltm_jit {
 namespace {
 
-// In cycles, measured, besides those of Note [What a step costs]: a layer's launch and its input's product; the
-// same for a part of all layers, and for each number of a state; the host's time for that; and the gradients of a
-// layer's weights.
+// Measured cycles, besides those of Note [What a step costs]. kInTurn: a layer's launch and its
+// input's product. kOfPart: the same for one part of all layers; kNumber is added for each number
+// of a state. kHost: the host's time for a part. kGradients: the gradients of a layer's weights.
 constexpr double kInTurn = 14000, kOfPart = 13000, kNumber = 0.45, kHost = 45000;
 constexpr double kGradients = 90000;
-// Multiply-adds per cycle of products over all steps, and over a part.
+// Multiply-adds per cycle: in products over all steps, and in products over a part.
 constexpr double kRate = 100000, kRounded = 50000, kFloats = 40000, kFloatsOfPart = 12000;
-// Memory for the gates of all layers at once, in bytes.
+// The most memory for the gates of all layers at once, in bytes.
 constexpr int64_t kMostBytes = int64_t(1) << 28;
 constexpr int64_t kParts[] = {16, 32, 64, 128};  // steps
-// The gain that makes it worthwhile: in float, clusters of many recurrences are slower than estimated, and two
-// layers take the host longer side by side than one after the other.
+// The gain that makes it worthwhile. In float, clusters of many recurrences are slower than
+// estimated. With two layers, the host takes longer than for one layer after the other.
 constexpr double kWorth = 0.85, kWorthOfFewOrFloats = 0.7;
 
 }  // namespace

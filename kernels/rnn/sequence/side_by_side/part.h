@@ -1,4 +1,4 @@
-// Which stacks run as Note [Layers side by side] (layers.h) says.
+// Which stacks run as described in Note [Layers side by side] (layers.h).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lltm_jit {
 
-// For a layer's sizes: the steps of a part; 0 if layers one after the other are faster.
+// The steps of a part, for a layer's sizes; 0 if one layer after another is faster.
 int64_t side_by_side_part(const SequenceSizes& sizes, int layers, bool training,
                           const SequenceGpu& gpu);
 

@@ -1,10 +1,10 @@
-// bias_act on the CPU. Blocks of elements that fit into the first-level cache go through a loop of each
-// pass and activation, over float or double; blocks of 16-bit elements are widened before and rounded
-// after it.
+// bias_act on the CPU. Each pass and activation has a loop, over float or double, through blocks of
+// elements that fit into the first-level cache. Blocks of 16-bit elements are widened before the
+// loop and rounded after it.
 
-// Nobody asks which arithmetic raised an exception's flag; as long as somebody might, g++ makes no
-// vector instructions of a choice between two results. Before all headers, for their functions that
-// are inlined here must have the same options.
+// Nothing here reads floating-point exception flags. If something could, g++ would not vectorise a
+// choice between two results. The pragma comes before all headers, because functions inlined from
+// them must have the same options.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 
-// One block of a pass; b has a value for each element.
+// Computes one block of a pass; b has a value for each element.
 template <Pass pass, Act act, typename T>
 void compute_block(const BiasActNumbers<Lane<T>> numbers, const T* const (&inputs)[3], const T* b,
                    T* const (&outputs)[2], int64_t n) {
@@ -58,9 +58,9 @@ void narrow(const opmath_t<scalar_t>* source, scalar_t* target, int64_t n) {
   }
 }
 
-// The bias as blocks take it. The pattern of channels repeats after `length` elements: where it is
-// short it stands there several times, so that a block can be as long as it may be. Where channels have
-// long runs, `length` is the run's, and a block has one channel.
+// The bias in the form that blocks need. The pattern of channels repeats after `length` elements. A
+// short pattern is stored several times, so that a block can have its full length. Where channels
+// have long runs, `length` is that of a run, and a block has one channel.
 template <typename T>
 struct BiasPattern {
   std::vector<T> values;

@@ -1,6 +1,6 @@
-// One lane of a CPU's vectors: a float or double whose functions are straight lines of arithmetic, so
-// that the compiler makes vector instructions of a loop over elements, in which a call of the
-// library's functions would be one call an element. Right to two or three roundings.
+// One lane of a CPU's vectors: a float or double whose functions are branch-free arithmetic, so
+// that the compiler vectorises a loop over elements; a library function would be called for each
+// element. The error is two or three roundings.
 #pragma once
 
 #include <c10/util/bit_cast.h>
@@ -35,14 +35,14 @@ inline Lane<T> operator/(Lane<T> a, Lane<T> b) {
   return Lane<T>(a.value / b.value);
 }
 
-// What differs between the types.
+// The constants that differ between the types.
 template <typename T>
 struct LaneNumbers;
 template <>
 struct LaneNumbers<float> {
   using Bits = uint32_t;
   static constexpr int kMantissa = 23, kBias = 127, kExpTerms = 7, kLogTerms = 7;
-  static constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: what is added to it becomes whole
+  static constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   static constexpr float kLn2Upper = 0.693359375f, kLn2Lower = -2.12194440e-4f;
   static constexpr float kLeast = -88.1f, kSaturated = 10.0f;
 };
@@ -67,7 +67,7 @@ struct Math<Lane<scalar_t>> {
     return static_cast<scalar_t>(1 / product);
   }
 
-  // exp(x) is `power` + `power` * `rest`, the first a power of two, which is 0 from kLeast downwards.
+  // exp(x) = `power` + `power` * `rest`. `power` is a power of two, or 0 below kLeast.
   struct Exp {
     scalar_t power, rest;
     explicit Exp(scalar_t argument) {
@@ -85,7 +85,7 @@ struct Math<Lane<scalar_t>> {
     }
   };
 
-  // For x up to some 87; below kLeast it is 0.
+  // For x up to about 87; below kLeast the result is 0.
   static T exp(T x) {
     const Exp e(x.value);
     return T(e.power + e.power * e.rest);
@@ -94,7 +94,7 @@ struct Math<Lane<scalar_t>> {
     const Exp e(x.value);
     return T(e.power * e.rest + (e.power - 1));
   }
-  // For x from 0 to 1: twice the area tangent of x / (2 + x), by its series.
+  // For x from 0 to 1: twice the inverse hyperbolic tangent of x / (2 + x), by its series.
   static T log1p(T x) {
     const scalar_t s = x.value / (2 + x.value), square = s * s;
     scalar_t sum = scalar_t(1) / (2 * Numbers::kLogTerms + 1);

@@ -1,11 +1,11 @@
-// bias_act's first derivative on the GPU: dx, and in the same pass the sums of which db is made.
+// bias_act's first derivative on the GPU: dx and, in the same pass, the partial sums of db.
 #include "stylegan/bias_act/cuda/passes.cuh"
 
 namespace lltm_jit {
 namespace {
 
-// Adds the parts' sums, in double. A block sums neighbouring channels; each of its lanes takes every
-// kPartLanes-th part.
+// Adds the parts' sums, in double. A block sums neighbouring channels; each of its lanes reads
+// every kPartLanes-th part.
 constexpr int kSumChannels = 8, kPartLanes = kThreads / kSumChannels;
 
 template <typename scalar_t>
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads) add_parts_kernel(BiasActArgs args, P
   const auto* parts = static_cast<const opmath_t<scalar_t>*>(args.parts);
   const int lane = threadIdx.x / kSumChannels;
   const int64_t channel = int64_t(blockIdx.x) * kSumChannels + threadIdx.x % kSumChannels;
-  // The slots of a channel: runs of `inner`, or one.
+  // A channel has slots in runs of `inner`, or a single slot.
   const int64_t inner = plan.rows ? args.inner : 1, pattern = args.channels * inner;
   double sum = 0;
   if (channel < args.channels) {

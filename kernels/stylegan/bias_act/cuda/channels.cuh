@@ -1,4 +1,4 @@
-// The way from an element to its channel, and to the bias of that.
+// Finds an element's channel, and the channel's bias.
 #pragma once
 
 #include "core/launch/fast_divide.cuh"
@@ -7,17 +7,17 @@
 namespace lltm_jit {
 
 // Note [Channels of a pack]
-// Neighbouring elements are read together, and the channel of the first costs two divisions. Where
-// `inner` is a multiple of a pack, the others have the same channel; where inner is 1 and the channels
-// are a multiple of a pack, they have the next ones, which are one access more. Otherwise each step to
-// the next element is counted.
+// A thread reads neighbouring elements together, and finds the channel of the first with two
+// divisions. If `inner` is a multiple of a pack, the others have the same channel. If inner is 1
+// and the channels are a multiple of a pack, the others have the next channels, whose biases are
+// one access. Otherwise a counter follows the channel from element to element.
 enum class PackChannels { kOne, kNext, kCounted };
 
 struct ChannelPlaces {
   PackChannels kind;
-  Divisor inner, channels;  // in packs where the kind is not kCounted
+  Divisor inner, channels;  // in packs unless the kind is kCounted
 
-  // The places of packs of `vec` elements; `values` has one for each channel.
+  // The channels of packs of `vec` elements; `values` has a number per channel.
   static ChannelPlaces of_packs(int vec, int64_t packs, int64_t inner, int64_t channels,
                                 const void* values) {
     if (inner % vec == 0) return {PackChannels::kOne, {inner / vec, packs}, {channels, packs}};

@@ -1,11 +1,11 @@
-// The float of the CUDA kernels, in two kinds, whose functions take few instructions.
+// The CUDA kernels' float types, of two kinds, whose functions take few instructions.
 //
-// FullFloat, for elements of 32 bits, is right to a few roundings. It has quotients for divisors from 1
-// to 2, and log1p from 0 to 1, which are those that the activations have.
+// FullFloat, for 32-bit elements, is accurate to a few roundings. It has only what the activations
+// need: quotients for divisors from 1 to 2, and log1p from 0 to 1.
 //
-// ShortFloat is right to some 14 bits, an eighth of a rounding of half, and goes without the cases of
-// denormal numbers: for elements of 16 bits. The unit that makes exp and quotients takes a quarter of a warp
-// at a time, so that an element at memory speed has time for two of them.
+// ShortFloat, for 16-bit elements, is accurate to about 14 bits, an eighth of a rounding of half,
+// and does not handle denormal numbers. The unit that computes exp and quotients takes a quarter of
+// a warp at a time, so an element at memory speed has time for two of them.
 #pragma once
 
 #include "core/launch/launch.cuh"
@@ -31,12 +31,12 @@ struct Math<ShortFloat> : FloatMath<ShortFunctions> {
   static __device__ __forceinline__ T exp(T x) {
     return T(approximate_power_of_2(kLog2E * x.value));
   }
-  // exp(x) - 1 and tanh(x) by their series where a difference would lose bits.
+  // exp(x) - 1 and tanh(x), by series where the difference would lose bits.
   static __device__ __forceinline__ T expm1(T x) {
     const float t = x.value;
     return T(fabsf(t) < 0.0125f ? fmaf(0.5f * t, t, t) : exp(x).value - 1);
   }
-  // For x from 0 to 1: x times a polynomial, right to 2^-16 of the value.
+  // For x from 0 to 1: x times a polynomial, with a relative error of 2^-16.
   static __device__ __forceinline__ T log1p(T x) {
     constexpr float kTerms[] = {-0.0238691513f, 0.101222284f,  -0.210048690f,
                                 0.325206667f,   -0.499361366f, 0.999991596f};
@@ -53,14 +53,14 @@ struct Math<ShortFloat> : FloatMath<ShortFunctions> {
 
 template <>
 struct Math<FullFloat> : FloatMath<FullFunctions> {
-  // The divisor is from 1 to 2: an approximate quotient, and a step of Newton's.
+  // For divisors from 1 to 2: an approximate quotient, and one step of Newton's method.
   static __device__ __forceinline__ T quotient(T a, T b) {
     const float reciprocal = approximate_inverse(b.value), quotient = a.value * reciprocal;
     return T(fmaf(fmaf(-quotient, b.value, a.value), reciprocal, quotient));
   }
   static __device__ __forceinline__ T exp(T x) { return T(expf(x.value)); }
-  // 2^n (1 + r + r^2 / 2 + ...) - 1 with |r| at most log(2) / 2. For x up to some 87; below the least
-  // one the power is 0. What is added to kRound becomes whole.
+  // 2^n (1 + r + r^2 / 2 + ...) - 1 with |r| at most log(2) / 2, for x up to about 87. Below the
+  // least x, the power is 0. Adding kRound rounds to an integer.
   static __device__ __forceinline__ T expm1(T x) {
     constexpr float kLeast = -88.1f, kRound = 12582912.0f;
     const float t = kLeast > x.value ? kLeast : x.value;
@@ -74,7 +74,7 @@ struct Math<FullFloat> : FloatMath<FullFunctions> {
     return T(fmaf(power, sum * r, power - 1));
   }
   static __device__ __forceinline__ T tanh(T x) { return T(tanhf(x.value)); }
-  // For x from 0 to 1: x times a polynomial, right to 2^-27 of the value.
+  // For x from 0 to 1: x times a polynomial, with a relative error of 2^-27.
   static __device__ __forceinline__ T log1p(T x) {
     constexpr float kTerms[] = {0.00198669659f, -0.0131878266f, 0.0410065737f, -0.0818804092f,
                                 0.123779959f,   -0.16087623f,   0.198858203f,  -0.249864965f,
@@ -107,8 +107,8 @@ __device__ __forceinline__ uint32_t limited_pair(uint32_t pair, uint32_t least, 
 }
 
 // Note [Clamped in pairs]
-// The clamp is a value of the tensors' type, so that a result may be rounded before it is clamped: 16-bit
-// types are, two at a time, by limit_pack().
+// The clamp is a value of the tensors' type, so a result may be rounded before it is clamped.
+// limit_pack() clamps rounded 16-bit results, two at a time.
 __device__ __forceinline__ ShortFloat limited(ShortFloat y, ShortFloat) { return y; }
 __device__ __forceinline__ FullFloat limited(FullFloat y, FullFloat clamp) {
   return FullFloat(larger_or_nan(smaller_or_nan(y.value, clamp.value), -clamp.value));
@@ -125,18 +125,18 @@ __device__ __forceinline__ void limit_pack(Pack<scalar_t, kCount>& pack, T clamp
   }
 }
 
-// What of t is above 0; a NaN counts as 0.
+// max(t, 0); a NaN counts as 0.
 template <typename Functions>
 __device__ __forceinline__ FloatOf<Functions> positive_part(FloatOf<Functions> t) {
   return FloatOf<Functions>(fmaxf(t.value, 0.0f));
 }
 
-// exp(-x) may overflow to infinity here, whose reciprocal is 0.
+// exp(-x) may overflow to infinity here; its reciprocal is then 0.
 __device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {
   return ShortFloat(
       approximate_inverse(1 + approximate_power_of_2(-Math<ShortFloat>::kLog2E * x.value)));
 }
-// tanh without the series for small numbers, which is enough to compare with a clamp.
+// tanh without the series for small numbers: accurate enough to compare with a clamp.
 __device__ __forceinline__ ShortFloat tanh_of(ShortFloat, const Sigmoids<ShortFloat>& s) {
   return s.of - s.of_minus;
 }

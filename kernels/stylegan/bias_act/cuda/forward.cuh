@@ -1,6 +1,6 @@
-// The CUDA kernel of bias_act's forward pass. Bound by memory: a block ends after two packs a thread, so
-// that others, of which an SM holds six, load while it computes; blocks that took several steps, each
-// waiting for its own loads, were slower.
+// The CUDA kernel of bias_act's forward pass. Memory bounds its speed, so a block ends after two
+// packs per thread: the other blocks of the SM, which holds six, load while it computes. Blocks
+// that took several steps, and waited for the loads of each, were slower.
 #pragma once
 
 #include "stylegan/bias_act/cuda/channels.cuh"
@@ -8,8 +8,8 @@
 
 namespace lltm_jit {
 
-// The bias of a thread's packs: one number for each pack, or none; the same numbers for all packs; or any.
-// With kAny, packs are counted in 64 bits.
+// The biases of a thread's packs: kOne has one number (or none) per pack, kSame the same numbers
+// for all packs, kAny any. kAny counts packs in 64 bits.
 enum class PackBias { kOne, kSame, kAny };
 
 template <typename scalar_t, PackBias kind>
@@ -37,7 +37,7 @@ __device__ __forceinline__ void load_bias(
   }
 }
 
-// How many blocks an SM is to have room for; before 8.0 it has no more than 1024 threads.
+// The fewest blocks that an SM should hold. SMs before 8.0 hold at most 1024 threads.
 #if __CUDA_ARCH__ >= 800
 template <PackBias kind>
 constexpr int kForwardBlocks = kind == PackBias::kOne    ? 6

@@ -1,4 +1,4 @@
-// What the CUDA kernels of bias_act share: the type they compute in, and packs of elements.
+// Parts that the CUDA kernels of bias_act share: the type they compute in, and packs of elements.
 #pragma once
 
 #include "core/launch/launch.cuh"
@@ -19,19 +19,19 @@ __device__ __forceinline__ T plain(T value) {
 __device__ __forceinline__ float plain(ShortFloat value) { return value.value; }
 __device__ __forceinline__ float plain(FullFloat value) { return value.value; }
 
-// Elements of a pack, and packs that a thread has under way at a time: enough to cover the way to
-// memory, at few registers. Double, whose functions are long to compile, goes one by one.
+// The elements of a pack, and the packs that a thread has in flight: enough to hide the memory's latency,
+// with few registers. Double takes one element at a time, because its functions take long to compile.
 template <typename scalar_t>
 inline constexpr int kVecOf = sizeof(scalar_t) == 8 ? 1 : kAccessBytes / sizeof(scalar_t);
 template <Pass pass, typename scalar_t>
 inline constexpr int kPacksOf = sizeof(scalar_t) == 8 || pass == Pass::Second ? 1 : 2;
 
-// `count` elements of a tensor, at most a pack. A whole pack begins at a multiple of its length: it is
-// one access where the tensor is aligned, too, else they are one each.
+// `count` elements of a tensor, at most a pack. A whole pack begins at a multiple of its length,
+// and is one access if the tensor is aligned. Otherwise each element is an access.
 struct PackPlaces {
   int64_t first;
   int count;
-  // The places of the pack at `first` that are in [begin, end).
+  // The part within [begin, end) of the pack at `first`.
   template <int kVec>
   static __device__ __forceinline__ PackPlaces within(int64_t first, int64_t begin, int64_t end) {
     const int64_t from = max(first, begin), to = min(first + kVec, end);
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_places(void* tensor, PackPlaces places, bo
   }
 }
 
-// The packs of a pass that a thread has under way.
+// The packs of a pass that a thread has in flight.
 template <Pass pass, typename scalar_t>
 struct PassPacks {
   static constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<pass, scalar_t>;
@@ -74,8 +74,8 @@ struct PassPacks {
   PackPlaces places[kPacks];
   Pack<scalar_t, kVec> in[kPacks][kIn], out[kPacks][kOut];
 
-  // `whole`, the same in all threads of a block: the packs are whole and aligned, and so their loads
-  // need not wait for each other. `vectorize`: those that are whole are aligned.
+  // `whole` has one value for all threads of a block: the packs are whole and aligned, so their
+  // loads need not wait for each other. `vectorize`: whole packs are aligned.
   __device__ __forceinline__ void load(const BiasActArgs& args, bool whole, bool vectorize) {
     if (whole) {
 #pragma unroll
@@ -92,8 +92,8 @@ struct PassPacks {
     }
   }
 
-  // Computes the results. b(p, v) is the bias of an element; take(p, v, result) gets the first result
-  // of each before it is rounded. Elements beyond `places` are zeros, and so are their dx.
+  // Computes the results. b(p, v) is an element's bias; take(p, v, result) gets its first result
+  // unrounded. Elements outside `places` are zeros, and so are their dx.
   template <typename Bias, typename Take>
   __device__ __forceinline__ void compute(const BiasActArgs& args, const BiasActNumbers<T>& numbers,
                                           const Bias& b, const Take& take) {
@@ -132,7 +132,7 @@ inline bool aligned_to_packs(const BiasActArgs& args) {
                  args.outputs[1]);
 }
 
-// In backward.cu.
+// Defined in backward.cu.
 cudaError_t launch_bias_act_backward(const BiasActArgs& args, cudaStream_t stream);
 
 }  // namespace lltm_jit

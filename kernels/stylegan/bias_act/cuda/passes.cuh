@@ -1,12 +1,12 @@
-// The two CUDA kernels of bias_act's derivatives. Bound by memory: each thread has several loads of 16
-// bytes under way.
+// The two CUDA kernels of bias_act's derivatives. Memory bounds their speed, so each thread has
+// several loads of 16 bytes in flight.
 //
 // Note [Two ways through a tensor]
-// A thread whose packs all have the same channels keeps their bias in registers, and in the backward
-// pass the sums of dx, of which db is made: see Note [Sums in a fixed order] in core/channel_sum/maths.h.
-// In rows, which is how a tensor is taken whose channels are last, the pattern of channels repeats after
-// some packs, the period, and a thread stays in its column of them. In runs, which is how other tensors
-// are taken, a block stays with one channel.
+// A thread whose packs all have the same channels keeps their biases in registers and, in the
+// backward pass, the sums of dx that make db: see Note [Sums in a fixed order] in
+// core/channel_sum/maths.h. A tensor whose channels are last is read in rows: the pattern of
+// channels repeats after some packs, the period, and a thread stays in one column of it. Other
+// tensors are read in runs: a block stays with one channel.
 #pragma once
 
 #include "core/launch/fast_divide.cuh"
@@ -19,12 +19,12 @@ namespace lltm_jit {
 // The plan depends on sizes and type alone, so that sums have the same bits on every machine.
 struct PassPlan {
   bool rows;
-  int64_t period;  // packs; in runs those of one channel's run, counted from where its first begins
-  int64_t count;   // rows of a period, or packs of a channel
-  int64_t parts;   // that `count` is divided into; each writes sums of its own
-  int64_t chunks;  // of a period, a block each; in runs the channels
+  int64_t period;    // packs; in runs those of a run, counted from where its first pack begins
+  int64_t count;     // rows of a period, or packs of a channel
+  int64_t parts;     // number of parts of `count`; each writes its own sums
+  int64_t chunks;    // blocks of a period; in runs the channels
   int width, lanes;  // of a block, in rows: columns, and rows at a time
-  int64_t slots;     // sums of a part
+  int64_t slots;     // sums per part
 };
 
 inline int64_t common_divisor(int64_t a, int64_t b) {
@@ -35,7 +35,7 @@ template <Pass pass, typename scalar_t>
 PassPlan pass_plan(const BiasActArgs& args) {
   constexpr int64_t kVec = kVecOf<scalar_t>, kPacks = kPacksOf<pass, scalar_t>;
   constexpr int64_t kThreads64 = kThreads, kEnoughBlocks = 1024;
-  // The steps of a block. Without sums, which take the threads' time at its end, blocks that end soon overlap
+  // The steps of a block. Sums take time at the end of a block; without them, short blocks overlap
   // better.
   const int64_t steps = args.sums ? 4 : 1;
   PassPlan plan{};
@@ -50,7 +50,7 @@ PassPlan pass_plan(const BiasActArgs& args) {
     plan.lanes = max(1, kThreads / plan.width);
     plan.count = ceil_div(ceil_div(args.numel, kVec), period);
     plan.slots = period * kVec;
-    // With sums as many blocks as a large chip holds at once: each part's sums are as long as a row.
+    // With sums, only as many blocks as a large chip holds at once: each part's sums are as long as a row.
     constexpr int64_t kMostBlocks = 264;
     plan.parts = plan.count / (plan.lanes * kPacks);
     if (args.sums) plan.parts = min(plan.parts, ceil_div(kMostBlocks, plan.chunks));
@@ -61,7 +61,7 @@ PassPlan pass_plan(const BiasActArgs& args) {
     plan.count = args.outer * plan.period;
     const int64_t step = kThreads64 * kPacks;
     plan.parts = plan.count / (step * steps);
-    // Shorter parts where there are few channels, and as many as there is work for without sums.
+    // With few channels, parts are shorter. Without sums, there are as many parts as there is work for.
     const int64_t enough = ceil_div(kEnoughBlocks, args.channels);
     if (plan.parts < enough) plan.parts = min(ceil_div(plan.count, step), enough);
     if (args.sums) plan.parts = min(plan.parts, kEnoughBlocks);
@@ -70,7 +70,7 @@ PassPlan pass_plan(const BiasActArgs& args) {
   return plan;
 }
 
-// A part's share of [0, count).
+// The share of [0, count) that a part has.
 struct Share {
   int64_t begin, end;
   __device__ Share(int64_t count, int64_t part, int64_t parts)
@@ -78,7 +78,7 @@ struct Share {
         end(begin + count / parts + (part < count % parts)) {}
 };
 
-// Whether a part's sums are those of the channels.
+// Whether a part's sums are already the channels' sums.
 __host__ __device__ inline bool sums_are_whole(const BiasActArgs& args, const PassPlan& plan) {
   return plan.parts == 1 && plan.slots == args.channels;
 }
@@ -95,7 +95,7 @@ __device__ __forceinline__ void write_sum(const BiasActArgs& args, const PassPla
 
 // -------------------------------------------------------------------------------------- kernels --
 
-// Blocks that an SM holds at a time, for which the compiler keeps registers few.
+// Blocks that an SM should hold; the compiler limits the registers accordingly.
 constexpr int kRunBlocks = 4;
 template <Pass pass>
 inline constexpr int kRowBlocksOf = pass == Pass::Second ? 3 : 2;
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, kRunBlocks)
   using opmath = opmath_t<scalar_t>;
   wait_for_predecessor();
   const BiasActNumbers<typename Packs::T> numbers(args.op);
-  // Blocks that start together are of neighbouring channels, whose runs are neighbours in memory.
+  // Blocks that start together have neighbouring channels, whose runs are neighbours in memory.
   const int64_t part = blockIdx.x / plan.chunks, channel = blockIdx.x % plan.chunks;
   const Share share(plan.count, part, plan.parts);
   const bool aligned_runs = args.inner % kVec == 0;
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, kRunBlocks)
       int64_t place = index;
       const int64_t outer = period.divide(place);
       const int64_t run = (outer * args.channels + channel) * args.inner;
-      // Packs begin where the whole tensor's do, so that the accesses are aligned.
+      // Packs are aligned to the whole tensor's packs, so that accesses are aligned.
       const int64_t first = (aligned_runs ? run : run / kVec * kVec) + place * kVec;
       packs.places[p] =
           PackPlaces::within<kVec>(first, run, index < share.end ? run + args.inner : int64_t(0));

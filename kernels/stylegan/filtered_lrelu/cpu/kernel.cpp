@@ -1,11 +1,11 @@
 // filtered_lrelu on the CPU.
 //
 // Note [Rows on their way]
-// A task goes down a band of rows of y in one plane. It keeps the last rows of x, upsampled along the
-// rows, and the last rows of v, as many as the filters reach over, in two rings that stay in the first
-// caches. Every step is a weighted sum of rows: along the columns those of a ring, along the rows the
-// same row at several places. For that a row of v lies in `down` parts, of the samples j, j + down, ...:
-// then all samples of a part meet the same taps. Nothing depends on how many bands there are.
+// A task walks down a band of rows of y in one plane. It keeps the last rows of x, upsampled along the rows,
+// and the last rows of v, as many as the filters reach over, in two ring buffers that stay in the first-level
+// caches. Every step is a weighted sum of rows: for the columns, of different rows of a ring; for the rows, of
+// one row at different places. For that, a row of v is stored in `down` parts, of the samples j, j + down, ...:
+// then all samples of a part meet the same taps. No result depends on the number of bands.
 #include <algorithm>
 #include <vector>
 
@@ -65,7 +65,7 @@ class Band {
     parts_ = take(whole_row);
   }
 
-  // Rows [begin, end) of y. Bands that write signs divide the rows of v at tiles of the map.
+  // Makes rows [begin, end) of y. Bands that write signs divide the rows of v at tiles of the map.
   void run(int begin, int end) {
     const bool writes = a_.mode == Signs::Write;
     sign_begin_ = writes ? tile_begin(begin * a_.down) : 0;
@@ -85,7 +85,7 @@ class Band {
   acc_t* v(int row) { return v_ring_ + size_t(row % l_.v_rows) * (a_.down * l_.part_pitch); }
   int in_part(int part) const { return ceil_div(a_.mid_w - part, a_.down); }
 
-  // A row of x plus the bias, as the first product takes it.
+  // Reads a row of x and adds the bias, in the layout of the first product.
   void read_x(int row, acc_t* target) {
     const scalar_t* x = x_ + row * a_.x_strides[2];
     target += l_.left;
@@ -100,7 +100,7 @@ class Band {
     for (int i = 0; i < a_.in_w; ++i) target[i] = static_cast<acc_t>(x[i * step]) + bias_;
   }
 
-  // Rows of x up to `last` into the ring, where they are not there yet; separable filters go along them.
+  // Fills the ring with rows of x up to `last`; a separable filter is applied along the rows.
   void need_source(int first, int last) {
     next_source_ = std::max(next_source_, std::max(first, 0));
     for (; next_source_ <= std::min(last, a_.in_h - 1); ++next_source_) {
@@ -118,7 +118,7 @@ class Band {
     }
   }
 
-  // A row of u in parts, from what `add_rows` adds for each phase of its columns.
+  // Makes a row of u in parts, from the terms that `add_rows` adds for each phase of its columns.
   template <typename AddRows>
   void in_phases(acc_t* target, const AddRows& add_rows) {
     const bool same = a_.up == a_.down;
@@ -188,7 +188,7 @@ class Band {
     }
   }
 
-  // The first row of a tile of the map that is not before `row`.
+  // The first row, at or after `row`, at which a tile of the map begins.
   int tile_begin(int row) const {
     constexpr int kRows = SignRows::Map::kTileRows;
     return row == 0 ? 0 : ceil_div(row + map_.phase_y, kRows) * kRows - map_.phase_y;
@@ -216,7 +216,7 @@ class Band {
     sign_row_.write(signs_, row, any_clamped);
   }
 
-  // Sets a bit in the codes of a vector's lanes where a mask is set; the lowest bit first clears them.
+  // Sets a bit in the codes of a vector's lanes where a mask is set. Setting the lowest bit clears the others.
   static constexpr int kAllLanes = (1 << Vec::size()) - 1;
   static void put_codes(uint8_t* codes, const Vec& mask, uint8_t bit) {
     const int zeros = mask.zero_mask();
@@ -277,7 +277,7 @@ class Band {
   const int64_t channel_;
   const SignRows::Map map_;
   SignRows sign_row_;
-  std::vector<uint8_t> part_codes_, natural_codes_;  // of a row: SignRows
+  std::vector<uint8_t> part_codes_, natural_codes_;  // of a row, for SignRows
   const scalar_t* x_;
   scalar_t* y_;
   acc_t bias_ = 0;
@@ -288,11 +288,11 @@ class Band {
   WeightedSum<acc_t> sum_;
 };
 
-// Rows of y of a band: all where there are planes enough for the threads.
+// Rows of y in a band: the whole plane if there are enough planes for the threads.
 int band_rows(const FilteredLreluArgs& args) {
   const int64_t planes = args.batch * args.channels, tasks = 4 * at::get_num_threads();
   if (planes >= tasks) return args.out_h;
-  // A band begins by making rows of v again that the band above has made.
+  // A band begins by making rows of v that the band above has made, too.
   const int least = std::max(8, 4 * height_of(args.fd) / args.down);
   return std::max<int>(least, ceil_div(int64_t(args.out_h), ceil_div(tasks, planes)));
 }

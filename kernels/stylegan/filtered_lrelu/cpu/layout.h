@@ -1,4 +1,4 @@
-// The rows of Note [Rows on their way] (kernel.cpp).
+// The layout of the rows in Note [Rows on their way] (kernel.cpp).
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 namespace lltm_jit {
 namespace {
 
-// Where rows lie in the scratch of a task, the same for all planes.
+// Where rows lie in a task's scratch memory, which is the same for all planes.
 template <typename acc_t>
 struct Layout {
   Taps<acc_t> fu, fd;
-  std::vector<Phase> columns;  // of m = 0 ... up - 1
+  std::vector<Phase> columns;  // of the samples m = 0 ... up - 1
   int left, row_pitch;         // of a row of x: samples left of its first, and all
   int per_phase, phase_pitch;  // of a row of u that lies in `up` phases
-  int per_part, part_pitch;    // of one that lies in `down` parts
+  int per_part, part_pitch;    // of a row that lies in `down` parts
   int ring_rows, v_rows;       // of the rings
 
   explicit Layout(const FilteredLreluArgs& args) : fu(args.fu), fd(args.fd) {

@@ -1,4 +1,4 @@
-// Weighted sums of rows, which all filters on the CPU are made of, and rows in parts.
+// Weighted sums of rows, the building blocks of all filters on the CPU, and rows in parts.
 #pragma once
 
 #include <vector>
@@ -16,8 +16,8 @@ int whole_vectors(int count) {
   return ceil_div(count, kLanes<acc_t>) * kLanes<acc_t>;
 }
 
-// Rows and their weights, and target[i] = finish(sum of weights[k] * rows[k][i]): `n` elements, of the
-// last vector all lanes.
+// Collects rows with weights, and computes target[i] = finish(sum of weights[k] * rows[k][i]) for
+// `n` elements; the last vector is computed and stored whole.
 template <typename acc_t>
 struct WeightedSum {
   std::vector<const acc_t*> rows;
@@ -68,7 +68,7 @@ struct WeightedSum {
   }
 };
 
-// A filter's taps in the order in which they meet samples: see Note [Phases].
+// A filter's taps in the order in which samples meet them: see Note [Phases].
 template <typename acc_t>
 struct Taps {
   int width, height;
@@ -89,7 +89,7 @@ struct Taps {
   acc_t at(int y, int x) const { return taps[y * width + x]; }
 };
 
-// source[part][i] to target[i * parts + part]; or back.
+// Copies source[part][i] to target[i * parts + part], or the reverse.
 template <int kParts, bool kBack, typename acc_t>
 void interleave_by(acc_t* parts, int pitch, int count, int parts_count, acc_t* row) {
   const int step = kParts ? kParts : parts_count;

@@ -1,4 +1,4 @@
-// Signs of whole rows on the CPU, between the map and a byte a sample: bit 0 negative, bit 1 clamped.
+// Converts a row's signs on the CPU between the map and one byte per sample: bit 0 negative, bit 1 clamped.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class SignRows {
   // The codes of a row, from the map's first column on.
   uint8_t* codes() { return codes_.data() + map_.phase_x; }
 
-  // Adds the codes to a plane's map, which was zero; `clamped`: there are clamped samples.
+  // Adds the codes to a plane's map, which starts as zeros. `clamped`: some samples are clamped.
   void write(uint32_t* plane, int row, bool clamped) {
     for_words(row, [&](int64_t word, const uint8_t* first, int, auto each) {
       uint32_t negative = 0, over = 0;
@@ -55,7 +55,7 @@ class SignRows {
   }
 
  private:
-  // Bit 0 of the codes of two neighbouring samples, 16 bits apart.
+  // Moves bit 0 of the codes of two neighbouring samples 16 bits apart.
   static uint32_t spread(uint32_t pair) { return (pair & 1) | (pair & 0x100) << 8; }
   static uint32_t load_pair(const uint8_t* codes) {
     uint16_t pair;
@@ -63,13 +63,13 @@ class SignRows {
     return pair;
   }
 
-  // For each word of a row: function(word, the codes of its first two samples, its tile, each), where
-  // each(visit) calls visit(group, bit) for its eight pairs of samples, 8 columns apart.
+  // Calls function(word, codes of its first two samples, its tile, each) for each word of a row. In
+  // it, each(visit) calls visit(group, bit) for the word's eight pairs of samples, 8 columns apart.
   template <typename Function>
   void for_words(int row, const Function& function) {
     const int64_t row_word = map_.row_word(int64_t(row));
     const int row_bit = map_.row_bit(row);
-    const Map columns(0, 0, 0, 0);  // of places in tiles, which have no phase
+    const Map columns(0, 0, 0, 0);  // for places within tiles, which have no phase
     for (int64_t tile = 0; tile < map_.tile_columns; ++tile) {
       for (int pair = 0; pair < 8; pair += 2) {
         function(row_word + tile * Map::kTileWords + columns.column_word(pair),

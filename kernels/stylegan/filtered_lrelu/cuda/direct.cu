@@ -1,12 +1,12 @@
-// filtered_lrelu on CUDA cores: any factors, filters and types, in one kernel.
+// filtered_lrelu on CUDA cores, for any factors, filters and types, in one kernel.
 //
 // Note [Steps of a tile]
-// A block makes a tile of y in one plane, with all that the tile needs in shared memory, in two rooms:
+// A block makes a tile of y in one plane. All that the tile needs is in shared memory, in two buffers, a and b:
 //   x -> a;  along the rows, up: a -> b;  along the columns, up, and the activation: b -> a;
 //   along the columns, down: a -> b;  along the rows, down: b -> y.
-// A filter that is not separable is one step: x -> b, up, activation: b -> a; down: a -> y. Neighbouring
-// tiles make the samples of v twice that both need; plan.cpp knows when that is too dear.
-// A warp goes along a row, so that what depends on the column is calculated once a thread.
+// A filter that is not separable is one step: x -> b, up, activation: b -> a; down: a -> y.
+// Neighbouring tiles both make the samples of v that both need; plan.cpp knows when that is too slow.
+// A warp goes along a row, so that each thread computes the values of its column once.
 #include "core/channel_sum/cuda.cuh"
 #include "core/launch/launch.cuh"
 #include "stylegan/filtered_lrelu/maths.h"
@@ -18,14 +18,14 @@ namespace {
 
 constexpr int kWarp = 32, kWarps = kThreads / kWarp;
 
-// What a block works on.
+// The tile that a block works on.
 template <typename scalar_t>
 struct Tile {
   using acc_t = opmath_t<scalar_t>;
   const FlrDirectArgs& args;
   const FlrTileLayout layout;
   int64_t plane;
-  int y_row, y_column;  // the tile's first
+  int y_row, y_column;  // the tile's first row and column
   int v_row, v_column;
   int x_row, x_column;
   acc_t *fu, *fd, *a, *b;
@@ -49,7 +49,7 @@ struct Tile {
   }
 };
 
-// Calls function(column) for those columns that are this lane's.
+// Calls function(column) for this lane's columns.
 template <typename Function>
 __device__ __forceinline__ void for_columns(int columns, const Function& function) {
   for (int column = threadIdx.x % kWarp; column < columns; column += kWarp) function(column);
@@ -85,8 +85,8 @@ __device__ void load_x(const Tile<scalar_t>& tile, opmath_t<scalar_t>* target) {
   });
 }
 
-// The activation of a sample of v, with the signs that it has or is to have. Every lane of a warp comes
-// here, with columns in the order of the lanes.
+// The activation of a sample of v, which reads or writes its signs. Every lane of a warp calls it,
+// with columns in the order of the lanes.
 template <typename scalar_t>
 struct Activation {
   using acc_t = opmath_t<scalar_t>;
@@ -94,7 +94,7 @@ struct Activation {
   SignMap<int64_t> map;
   uint32_t* signs;
   acc_t gain, slope, clamp;
-  int end_row, end_column;  // of the samples whose signs this block writes
+  int end_row, end_column;  // where this block stops writing signs
 
   __device__ explicit Activation(const Tile<scalar_t>& tile_) : tile(tile_) {
     const FlrDirectArgs& args = tile.args;
@@ -110,7 +110,7 @@ struct Activation {
     end_column = last_column ? args.mid_w : tile.v_column + args.tile.columns * args.down;
   }
 
-  // Where a row's first lane is, so that the 32 columns of a warp lie in one tile of the map.
+  // The column at which a row's first lane begins, so that the 32 columns of a warp lie in one map tile.
   __device__ int first_column() const {
     return tile.args.mode == Signs::Write ? -((tile.v_column + map.phase_x) % kWarp) : 0;
   }
@@ -141,7 +141,7 @@ struct Activation {
     return *word >> bit & 1 ? slope : acc_t(1);
   }
 
-  // Neighbouring lanes, and those that lie 8 or 16 apart, have bits of one word.
+  // Combines the bits of a word, which neighbouring lanes and lanes 8 or 16 apart have.
   __device__ static uint32_t gathered(uint32_t bits) {
     for (const int lanes : {1, 8, 16}) bits |= __shfl_xor_sync(~0u, bits, lanes);
     return bits;
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(kThreads) filtered_lrelu_kernel(FlrDirectArgs 
   }
 }
 
-// A warp makes the sum of a channel.
+// A warp sums a channel.
 template <typename scalar_t>
 __global__ void __launch_bounds__(kThreads) plane_sum_kernel(const FlrPlaneSumArgs args) {
   wait_for_predecessor();

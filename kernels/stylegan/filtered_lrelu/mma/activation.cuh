@@ -1,8 +1,8 @@
-// The leaky ReLU on a tile of v, 16 x 16 samples in a warp's registers, and its signs.
+// The leaky ReLU on a tile of v, 16 x 16 samples in a warp's registers, and the samples' signs.
 //
-// A lane's samples are four pairs: pair 2 h + r is at row l / 4 + 8 r, columns l % 4 * 2 + 8 h and
-// the next. In a word of the sign map (see sign_map.h) the first sample of a pair of tile c, of four,
-// has bit 7 - h - 2 c of byte r, the second that of byte r + 2.
+// A lane has four pairs of samples: pair 2 h + r is at row l / 4 + 8 r, columns l % 4 * 2 + 8 h and
+// the next. A word of the sign map (sign_map.h) is for four tiles: of a pair in tile c, the first
+// sample has bit 7 - h - 2 c of byte r, the second that bit of byte r + 2.
 #pragma once
 
 #include "stylegan/filtered_lrelu/kernels.h"
@@ -10,20 +10,20 @@
 
 namespace lltm_jit {
 
-// Whether v can reach the clamp, and whether it is multiplied before: Note [The running exponent].
+// Whether v can reach the clamp, and whether v is multiplied first: Note [The running exponent].
 enum class Clamp : int8_t { Never, Plain, Boosted };
 
-// The numbers of it that a walk needs, as halves for the 16-bit types.
+// The activation's numbers that a walk needs, as halves for the 16-bit types.
 //
 // Note [Slopes]
-// With a slope from -1 to 1, act(v) = max(v, slope v): two instructions, nothing is rounded but
-// what the slope multiplies, and nothing grows. No call that computes signs comes here with another
-// one; where signs are read, both factors are divided by its magnitude, which the results get back.
+// With a slope from -1 to 1, act(v) = max(v, slope v): two instructions, which round only the product with
+// the slope and make nothing larger. Calls that compute signs with another slope do not run here. Where
+// signs are read, both factors are divided by the slope's magnitude, and the results are multiplied by it.
 template <typename scalar_t, Signs kSigns>
 struct Activation {
-  uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other
+  uint32_t slope, pass;  // factors of a negative number and, where signs are read, of others
   uint32_t limit;        // the clamp
-  uint32_t boost;        // in the slope too
+  uint32_t boost;        // also a factor of slope
 
   __device__ __forceinline__ Activation(float slope_, float pass_)
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
@@ -36,9 +36,9 @@ struct Activation {
     }
   }
 
-  // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for
-  // four tiles, of which this is one, and are read, or added to; the latter only where v can reach
-  // the clamp.
+  // Turns v into an operand of the next product. `negative` and `clamped` are the words of the map
+  // for four tiles, of which this is one. They are read, or bits are added to them; `clamped` is
+  // used only where v can reach the clamp.
   template <Clamp kClamp>
   __device__ __forceinline__ void apply(const HalfSums (&v)[2], int tile, uint32_t& negative,
                                         uint32_t& clamped, uint32_t (&result)[4]) const {
@@ -118,7 +118,7 @@ struct Activation<float, kSigns> {
   }
 
  private:
-  // All bits of byte r + 2 e are the sign of number 2 r + e.
+  // Fills byte r + 2 e with the sign of number 2 r + e.
   static __device__ __forceinline__ uint32_t sign_bytes(const float (&x)[4]) {
     const auto bits = [&](int e) { return __float_as_uint(x[e]); };
     const uint32_t first = permute_bytes<0xfbfb>(bits(0), bits(2));

@@ -1,15 +1,15 @@
 // The filters as tiles of banded matrices, in registers. See Note [Bands].
 //
 // Note [Taps in half]
-// The rounding of the taps to half would be the largest error of all. They are multiplied by a
-// common factor before, one of 32, and by a power of two which brings the sum of their magnitudes
-// below 1, so that nothing overflows. Both are undone in the multiplication that the results need
-// anyway, and so is what rounding does to the sum of the taps.
+// Rounding the taps to half would cause the largest error of all. So they are first multiplied by
+// one of 32 common factors, and by a power of two that brings the sum of their magnitudes below 1,
+// so that nothing overflows. The multiplication that the results need anyway undoes both, and also
+// corrects what rounding does to the sum of the taps.
 //
-// The factor is the one that makes the taps' rounding errors smallest (half of what they would be)
-// together with that of one more number. Where much is clamped, v is a constant and so is v D': the
-// error of such a constant is the same everywhere, and filters do not average it. The filter up
-// looks after the clamp in the units of v, the one down after what it makes of that.
+// The factor is chosen to minimise the taps' rounding errors, which it halves, together with the
+// rounding error of one more number. Where much is clamped, v is a constant, and so is v D': such a
+// constant has the same error everywhere, and filters do not average it out. For the filter up, that
+// number is the clamp in the units of v; for the filter down, it is the clamped v after the filter.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
@@ -17,21 +17,21 @@
 
 namespace lltm_jit {
 
-// What taps are multiplied by before they are rounded, and what they are multiplied by then.
+// The factor that taps are multiplied by before rounding, and the factor that they contain after it.
 struct TapScale {
   float factor, scale;
 };
 
 __device__ __forceinline__ float round_to_half(float value) { return to_opmath(to_half(value)); }
 
-// A filter as the kernel uses it: w[t] of Note [Bands] times scale.
+// A filter in the kernel's form: w[t] of Note [Bands] times scale.
 template <int kTaps>
 struct ScaledTaps {
   static_assert(kTaps <= 32, "a lane has a tap");
   float taps[kTaps];
-  float sums[kTaps];  // of each tap and the ones `step` and so on before it
+  float sums[kTaps];  // of each tap and the taps `step`, 2 `step`, ... before it
   float scale;
-  float gain;  // the largest sum of magnitudes that makes one sample
+  float gain;  // the largest sum of magnitudes of the taps that one sample meets
 
   static constexpr int kLast = kTaps - 1;
 
@@ -39,7 +39,7 @@ struct ScaledTaps {
     return static_cast<unsigned>(t) < kTaps ? taps[t] : 0.f;
   }
 
-  // One warp calls it. `taps` and a lane of `choice` are what read_tap() and choose() gave.
+  // One warp calls it, with the tap from read_tap() and the scale from choose().
   template <typename scalar_t>
   __device__ __forceinline__ void set(float tap, const TapScale& choice, int step) {
     tap *= choice.factor;
@@ -56,18 +56,18 @@ struct ScaledTaps {
     if (lane() == 0) scale = choice.scale, gain = magnitudes;
   }
 
-  // This lane's tap of `count`, null for the identity.
+  // This lane's tap of `count` taps; a null filter is the identity.
   static __device__ __forceinline__ float read_tap(const float* filter, int count, bool flip) {
     if (lane() >= count) return 0;
     return filter ? filter[flip ? lane() : count - 1 - lane()] : 1.f;
   }
 
-  // What to multiply the taps by, of which a sample takes each `step`-th. constant(scale, sum) is
-  // the number to look after: see Note [Taps in half].
+  // Chooses the scale of the taps, of which a sample meets each `step`-th. constant(scale, sum) is
+  // the one more number of Note [Taps in half].
   template <typename scalar_t, typename Constant>
   static __device__ __forceinline__ TapScale choose(float tap, int step, const Constant& constant) {
     const float sum = sum_of_phase(tap, step);
-    // 1.01: the rounded taps may add up to more.
+    // 1.01, because the rounded taps may add up to more.
     const int exponent = binary_exponent(1.01f * sum);
     float factor = Arithmetic<scalar_t>::kTapSum * power_of_two(min(max(-exponent - 1, -60), 60));
     if (sum == 0) factor = 1;
@@ -91,11 +91,11 @@ struct ScaledTaps {
     return warp_max(sum);
   }
 
-  // Each lane tries a factor from 1/2 to 1.
+  // Each lane tries one factor from 1/2 to 1.
   template <typename Constant>
   static __device__ __forceinline__ TapScale best_choice(float tap, float factor,
                                                          const Constant& constant) {
-    const float own = kTaps == 1 ? 0.5f : 0.5f + lane() / 64.f;  // products by a single 1 are exact
+    const float own = kTaps == 1 ? 0.5f : 0.5f + lane() / 64.f;  // products with a 1 are exact
     float error = 0, energy = 0, sum = 0, rounded_sum = 0, magnitudes = 0;
     for (int t = 0; t < kTaps; ++t) {
       const float scaled = __shfl_sync(~0u, tap, t) * own, rounded = round_to_half(scaled);
@@ -108,18 +108,18 @@ struct ScaledTaps {
     float scale = own * factor;
     if (fabsf(sum) > 0.25f * magnitudes) scale *= rounded_sum / sum;
     const float lost = rounding_of(constant(scale, rounded_sum));
-    // What a scale of the taps costs, whose errors are on both axes.
+    // The cost of a scale. Both axes have the taps' errors.
     const float cost = (energy > 0 ? 2 * error / energy : 0.f) + lost * lost;
     const int best = __reduce_min_sync(~0u, (__float_as_uint(cost) & ~31u) | lane()) & 31;
     return {__shfl_sync(~0u, own * factor, best), __shfl_sync(~0u, scale, best)};
   }
-  // How much of a number its rounding to half is, wherever its exponent is.
+  // The relative error of rounding a number to half, if its exponent is in range.
   static __device__ __forceinline__ float rounding_of(float value) {
     return round_to_half(mantissa(value)) / mantissa(value) - 1;
   }
 };
 
-// The tiles of all products but the last, in registers, K being a Shape of walk.cuh.
+// The tiles of all products but the last, in registers. K is a Shape of shape.cuh.
 template <typename K>
 struct Bands {
   using Pair = typename K::Pair;
@@ -130,18 +130,18 @@ struct Bands {
   static constexpr int kPeriod = K::Up::kPeriod;
 
   // Note [Eight samples]
-  // With factor 4, eight columns of v need at most eight neighbouring columns of x, from two slices: the
-  // last ones of the first, the first ones of the second. Place by place, a lane takes its numbers from
-  // the one or the other, and a product of 8 k does in place of one of 16.
+  // With factor 4, eight columns of v need at most eight neighbouring columns of x, the last ones
+  // of one slice and the first ones of the next. For each place, a lane takes its numbers from one
+  // of the two slices, and a product with k = 8 replaces one with k = 16.
   static constexpr bool kEight = K::kEight;
-  uint32_t choice[kPeriod][2];  // of the first slice's bytes, or the second's
+  uint32_t choice[kPeriod][2];  // selects bytes of the first slice or the second
 
   Pair up_rows[kPeriod][K::kRowWindow][2];  // A: 16 rows of v by a slice of rows of x
   // B: a slice of columns of x, or eight of two, by 8 columns of v, twice.
   Pair up_columns[kPeriod][kEight ? 1 : K::kColumnWindow][2];
   Pair down_columns[2 * K::Down::tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
 
-  // `sign` goes into the second product, so that v has that of the gain.
+  // `sign` is multiplied into the second product, so that v has the sign of the gain.
   __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down, const AxisPlan& rows,
                                        const AxisPlan& columns, float sign) {
     constexpr int kFactor = K::Up::kFactor, kDown = K::Down::kFactor;
@@ -158,7 +158,7 @@ struct Bands {
           up_rows[tile][s][half] = make_pair<Pair>(up(t), up(t + kFactor));
         }
         if constexpr (kEight) {
-          // The first of the eight, from the first slice's beginning.
+          // The first of the eight columns, counted from the beginning of the first slice.
           const int first = 4 * tile + 2 * half - floor_div(columns.up_phase, kFactor) -
                             kSlice * K::Up::first_slice(tile);
           const auto tap = [&](int place) {

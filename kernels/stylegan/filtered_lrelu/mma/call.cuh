@@ -1,4 +1,4 @@
-// What the kernel on tensor cores is given.
+// The arguments of the kernel on tensor cores.
 #pragma once
 
 #include "core/launch/fast_divide.cuh"
@@ -7,11 +7,11 @@
 
 namespace lltm_jit {
 
-constexpr int kMostWalks = 64;  // of a warp; then there are more blocks
+constexpr int kMostWalks = 64;  // of a warp; with more walks there are more blocks
 
-// A call as the kernel gets it.
+// A call in the kernel's form.
 struct MmaCall {
-  FilteredLreluArgs args;  // as it was asked for
+  FilteredLreluArgs args;  // as the caller gave them
   const void* x;
   const void* bias;
   void* y;
@@ -20,16 +20,16 @@ struct MmaCall {
   FirFilter fu, fd;
   int64_t x_batch, x_channel, x_row, x_column;  // strides
   FastDivisor channels{1}, segments{1}, blocks{1};
-  int walks;  // planes * segments * blocks, blocks next to each other
+  int walks;  // planes * segments * blocks; the blocks vary fastest
   int in_h, in_w, out_h, out_w;
   MmaPlan plan;
   SignMap<int> map;
   int map_shift;                // bits of a word's bytes before the first tile of a walk
-  float gain;                   // its magnitude, and what else the results are multiplied by
-  float up_sign;                // -1: v is computed with the other sign
-  float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
-  float clamp;                  // of v over the magnitude of gain
-  int load_bytes, store_bytes;  // of one access, which addresses and sizes allow
+  float gain;                   // the gain's magnitude, times the other factors of the results
+  float up_sign;                // -1: v is computed with its sign reversed
+  float slope, pass;            // factors of negative numbers and others, within 1: Note [Slopes]
+  float clamp;                  // of v divided by the gain's magnitude
+  int load_bytes, store_bytes;  // of one access, as addresses and sizes allow
 };
 
 }  // namespace lltm_jit

@@ -1,9 +1,9 @@
-// A walk on CUDA cores: the results that have an outlier in their support (Note [Outliers] in
-// scales.cuh), and their signs.
+// A walk on CUDA cores, for the results that have an outlier in their support (Note [Outliers] in
+// scales.cuh), and for their signs.
 //
-// Rows of v are made one after another, for 32 columns of y at a time: what they need of x along the
-// columns, v, and what v adds to the rows of y that are under way, which are a lane's own. An outlier is
-// followed from x to y, so that all other results stay as tensor cores made them.
+// Rows of v are made one after another, for 32 columns of y at a time: first the row of x filtered along
+// the columns, then v, then the sums that v adds to the rows of y in progress, one column per lane. An
+// outlier is followed from x to y, so that all other results stay as tensor cores computed them.
 #pragma once
 
 #include "stylegan/filtered_lrelu/maths.h"
@@ -18,7 +18,7 @@ struct ExactWalk {
   static constexpr int kUp = K::Up::kFactor, kDown = K::Down::kFactor;
   static constexpr int kLanes = 32;
 
-  // A number, and whether an outlier has a part in it.
+  // A number, and whether it depends on an outlier.
   struct Sample {
     float value;
     uint32_t outlier;
@@ -27,12 +27,12 @@ struct ExactWalk {
       outlier |= sample.outlier;
     }
   };
-  // Places from `begin` on, before `end`.
+  // The places from `begin` to before `end`.
   struct Span {
     int begin, end;
   };
 
-  // Rows in shared memory, from the column on that a part begins with.
+  // Rows in shared memory, which begin at the first column that a part needs.
   static constexpr int kVColumns = kDown * (kLanes - 1) + K::Down::kTaps + kTile;
   static constexpr int kXColumns = (kVColumns + K::Up::kTaps) / kUp + 2;
   static constexpr int kBytes = (kVColumns + kXColumns) * int(sizeof(Sample));
@@ -46,8 +46,8 @@ struct ExactWalk {
   const Place<K> place;
   const int64_t batch, channel;
   float bias;
-  Span y_rows, y_columns;  // that are the walk's
-  Span v_rows;             // which they need, and those whose signs are the walk's
+  Span y_rows, y_columns;  // the walk's own
+  Span v_rows;             // those that the results need or whose signs are the walk's
 
   __device__ __forceinline__ ExactWalk(const MmaCall& call_, int walk, uint32_t outliers_,
                                        char* shared)
@@ -83,7 +83,7 @@ struct ExactWalk {
   }
 
  private:
-  // A map's tile may begin before the first sample of v that a result needs.
+  // A tile of the map may begin before the first sample of v that a result needs.
   static __device__ __forceinline__ int first_v(int y, int phase) {
     return max(y * kDown - (K::kSigns == Signs::Write ? phase : 0), 0);
   }
@@ -100,7 +100,7 @@ struct ExactWalk {
     return {x + bias, __float_as_uint(fabsf(x)) >= outliers};
   }
 
-  // The rows of v that an outlier has a part in.
+  // The rows of v that depend on an outlier.
   __device__ Span rows_with_outliers() const {
     const int width = args.fu.width, last_column = (y_columns.end - 1) * kDown + args.fd.width - 1;
     const Phase left =
@@ -123,7 +123,7 @@ struct ExactWalk {
             min(v_rows.end, last * kUp + args.pad_y + 1)};
   }
 
-  // The results of a lane's column, from `first` on, as long as they are in the block.
+  // Makes the results of each lane's column, `first` + lane, up to the end of the block.
   __device__ void make_columns(int first, Span rows, Span results) const {
     const int v_column = first_v(first, args.sign_phase_x);
     const int v_end = (min(first + kLanes, y_columns.end) - 1) * kDown + args.fd.width;
@@ -201,7 +201,7 @@ struct ExactWalk {
     if (plane[flag] && word[map.clamped_words()] >> bit & 1) return 0;
     return word[0] >> bit & 1 ? slope : 1.f;
   }
-  // In the tiles that are the walk's; neighbours make the same samples.
+  // Only in the walk's own tiles: neighbours make the same samples.
   __device__ __forceinline__ void keep_signs(int row, int column, bool negative,
                                              bool clamped) const {
     const SignMap<int>& map = call.map;
@@ -221,7 +221,7 @@ struct ExactWalk {
     set(word, negative);
     set(word + map.clamped_words(), clamped);
   }
-  // All tiles that are the walk's may have clamped samples: then their words must be numbers.
+  // Any of the walk's own tiles may have clamped samples, so their words must be initialised.
   __device__ void flag_tiles() const {
     const int first = max(place.first_map_tile, 0), end = min(K::kMapTiles, place.end_map_tile);
     for (int i = 0; i < place.steps && place.map_row + i < place.end_map_row; ++i) {
@@ -239,7 +239,7 @@ struct ExactWalk {
     __syncwarp();
   }
 
-  // The sum of the walk's results, as they are now.
+  // Sums the walk's results again.
   __device__ void add_up() const {
     float sum = 0;
     for (int row = y_rows.begin; row < y_rows.end; ++row) {
@@ -251,7 +251,7 @@ struct ExactWalk {
   }
 };
 
-// What a walk that has left out numbers has yet to do. Not inline: it takes no registers of other walks.
+// Finishes a walk that has left out numbers. Not inline, so that it takes no registers from other walks.
 template <typename K>
 __device__ __noinline__ void repeat_exactly(const MmaCall& call, int walk, uint32_t outliers,
                                             char* shared) {

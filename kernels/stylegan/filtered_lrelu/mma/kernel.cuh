@@ -7,7 +7,7 @@
 
 namespace lltm_jit {
 
-// Shared memory: what all warps have in common, what each has of its own, and its ring and stage.
+// Shared memory: the part common to all warps, then each warp's own part, ring and stage.
 template <typename K>
 struct SharedLayout {
   struct Taps {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void run_walks(const MmaCall& call) {
   const uint32_t room = Layout::kWarps + warp * Layout::kOfWarp;
   RowRing<K> ring(call, start + room);
   if (warp < 2) {
-    // Both warps choose the scale up, on which that down depends.
+    // Both warps choose the upsampling scale, because the downsampling scale depends on it.
     using UpTaps = typename Bands<K>::UpTaps;
     using DownTaps = typename Bands<K>::DownTaps;
     const float up = UpTaps::read_tap(call.fu.taps, call.fu.width, call.fu.flip);

@@ -1,10 +1,10 @@
-// What the products of filtered_lrelu are computed with: one half a number for the 16-bit types,
-// two for float.
+// The operands of filtered_lrelu's products: one half per number for the 16-bit types, two for
+// float.
 //
 // Note [Floats as two halves]
-// A float is split in two halves, x = high + low, which keep 22 of its bits, and x y is taken as
-// low high + high low + high high, summed in float. Of the low parts nothing is lost as long as the
-// high parts are above 2^-3; the scales of taps and samples see to it (Note [The running
+// A float is split into two halves, x = high + low, which keep 22 of its bits. The product x y is
+// computed as low high + high low + high high, summed in float. The low parts lose nothing as long
+// as the high parts are above 2^-3, which the scales of taps and samples ensure (Note [The running
 // exponent]).
 #pragma once
 
@@ -14,12 +14,12 @@
 
 namespace lltm_jit {
 
-// This lane, and where its numbers lie in a fragment: see Note [Fragments].
+// This lane, and the places of its numbers in a fragment: see Note [Fragments].
 __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
 __device__ __forceinline__ int fragment_row() { return lane() / 4; }
 __device__ __forceinline__ int fragment_column() { return lane() % 4 * 2; }
 
-// Two numbers, as two registers of two halves.
+// Two numbers in two registers: the high halves and the low halves.
 struct SplitPair {
   uint32_t high, low;
 };
@@ -27,9 +27,9 @@ struct SplitPair {
 template <typename scalar_t>
 struct Arithmetic {
   using Pair = uint32_t;  // two numbers of an operand
-  using Sums = HalfSums;  // exact but for the last rounding, since one or two products make a sum
-  static constexpr float kTapSum = 1;  // the filters are scaled so that no half overflows, up to
-  static constexpr int kTopExponent = 13;  // samples of this binary exponent
+  using Sums = HalfSums;  // exact but for the last rounding: a sum is of one or two products
+  static constexpr float kTapSum = 1;      // scales the filters so that no half overflows
+  static constexpr int kTopExponent = 13;  // the largest binary exponent of samples
 };
 template <>
 struct Arithmetic<float> {
@@ -53,7 +53,7 @@ __device__ __forceinline__ SplitPair make_pair<SplitPair>(float first, float sec
   return pair;
 }
 
-// Sums as operands.
+// Turns sums into operands.
 __device__ __forceinline__ void to_pairs(const HalfSums& sums, uint32_t (&pairs)[2]) {
   pairs[0] = sums.value[0];
   pairs[1] = sums.value[1];
@@ -62,7 +62,7 @@ __device__ __forceinline__ void to_pairs(const FloatSums& sums, uint32_t (&pairs
   pairs[0] = make_pair<uint32_t>(sums.value[0], sums.value[1]);
   pairs[1] = make_pair<uint32_t>(sums.value[2], sums.value[3]);
 }
-// Tensor cores take the high parts away, exactly: a product with the identity in place of eight
+// Tensor cores subtract the high parts, exactly: one product with the identity replaces eight
 // instructions.
 __device__ __forceinline__ void to_pairs(const FloatSums& sums, SplitPair (&pairs)[2]) {
   uint32_t high[2];
@@ -80,7 +80,7 @@ __device__ __forceinline__ Sums zero_sums() {
   Sums sums = {};
   return sums;
 }
-// The first numbers of a row alike, both rows.
+// Fills each row with one number: the first row with `top`, the second with `bottom`.
 __device__ __forceinline__ void fill_rows(HalfSums& sums, float top, float bottom) {
   sums.value[0] = pack2<Half>(top, top);
   sums.value[1] = pack2<Half>(bottom, bottom);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void fill_rows(FloatSums& sums, float top, float bott
   sums.value[0] = sums.value[1] = top;
   sums.value[2] = sums.value[3] = bottom;
 }
-// Keeps the first and the second column of a lane, or sets them to zero.
+// Keeps a lane's first and second column, or sets them to zero.
 __device__ __forceinline__ void mask_columns(HalfSums& sums, bool first, bool second) {
   const uint32_t mask = (first ? 0x0000ffffu : 0u) | (second ? 0xffff0000u : 0u);
   sums.value[0] &= mask;
@@ -113,7 +113,7 @@ __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[kA], const Spl
   return multiply_add(a_high, b_high, sums);
 }
 
-// a b + sums, of 8 k: the high and low parts of A lie beside each other, as 16 k.
+// a b + sums with k = 8: the high and low parts of A lie next to each other, as k = 16.
 template <typename Sums>
 __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[2], const SplitPair& b,
                                              Sums sums) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[2], const Spli
   return multiply_add(both, twice, multiply_add(high, b.low, sums));
 }
 
-// Bytes of `a` and `b` that the digits of `choice` name.
+// Selects bytes of `a` and `b` by the digits of `choice`.
 __device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t choice) {
   uint32_t bytes;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "r"(choice));
@@ -140,12 +140,12 @@ __device__ __forceinline__ SplitPair transpose_pair(const SplitPair& pair) {
 
 // 2^n, for n from -126 to 127.
 __device__ __forceinline__ float power_of_two(int n) { return __uint_as_float((n + 127) << 23); }
-// The n of the power of two next to a positive number, below it; -127 for 0.
+// The n of the largest power of two that is at most x, which is positive; -127 for 0.
 __device__ __forceinline__ int binary_exponent(float x) {
   return static_cast<int>(__float_as_uint(x) >> 23) - 127;
 }
 
-// A number's magnitude times the power of two that brings it to 1 or above, but below 2.
+// A number's magnitude, scaled by a power of two to be at least 1 and below 2.
 __device__ __forceinline__ float mantissa(float x) {
   return __uint_as_float((__float_as_uint(x) & 0x007fffffu) | 0x3f800000u);
 }

@@ -1,10 +1,10 @@
-// How a call is laid out for the tensor cores: which calls they take, where the phases of Note
-// [Bands] lie, and how the work is shared out. For the host.
+// The layout of a call on tensor cores: which calls they support, where the phases of Note [Bands]
+// lie, and how the work is divided. Host code.
 //
 // Note [Walks]
 // A warp walks down a part of a plane: a block of columns of y, `out_tiles` tiles of 8, and a
-// segment of its rows. The blocks overlap in v by what the filters reach, the segments likewise;
-// there is one block where the image is narrow, and one segment where there are many planes.
+// segment of its rows. Neighbouring blocks, and neighbouring segments, overlap in v by the filters'
+// reach. A narrow image has one block, and many planes have one segment each.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@
 
 namespace lltm_jit {
 
-// What a variant is compiled for. in_slices: slices of 8 columns of x where one block has the whole
-// width, 0 where there are several blocks. warps: of a block, of which a multiprocessor has one.
-// whole: rows of x and y are whole tiles in accesses of 16 bytes, so that nothing is masked.
+// The constants of a variant. in_slices: slices of 8 columns of x if one block has the whole width,
+// 0 if there are several blocks. warps: in a block, which fills an SM. whole: rows of x and y are
+// whole tiles in accesses of 16 bytes, so that nothing is masked.
 struct MmaShape {
   int up, down, up_taps, down_taps, out_tiles, in_slices, warps;
   bool whole;
@@ -25,8 +25,7 @@ struct MmaShape {
   constexpr UpBand up_band() const { return {up, up_taps}; }
   constexpr DownBand down_band() const { return {down, down_taps}; }
 
-  // Columns: tiles of v, and slices of x. Slices that are always outside of the image do not take
-  // part.
+  // Columns: tiles of v, and slices of x. Slices that are always outside of the image are left out.
   constexpr int tiles() const { return down_band().tiles(kSlice * out_tiles); }
   constexpr int first_column_slice() const {
     return in_slices ? larger(up_band().first_slice(0), 0) : up_band().first_slice(0);
@@ -50,14 +49,14 @@ struct MmaShape {
     for (int tile = 0; tile < up_band().period(); ++tile) {
       last = larger(last, up_band().last_slice(tile) - up_band().slices_before(tile));
     }
-    return (last - first_row_slice() + 2) / 2 * 2;  // even, for products over 16 rows
+    return (last - first_row_slice() + 2) / 2 * 2;  // even, for products with k = 16
   }
 
-  // Shared memory, in bytes. Between rows of x: lanes that load a matrix, or a column of floats,
-  // touch different banks.
-  // A step's window, and the slices that the next steps bring: the first are looked at, the others are
-  // on the way. Rows come later where the memory has more to write than to read; elsewhere a deeper
-  // ring is slower.
+  // Shared memory, in bytes. Rows of x are spaced so that lanes which load a matrix, or a column of
+  // floats, touch different banks.
+  // The window of a step, and the slices of the next steps: the first are inspected while the
+  // others are being fetched. Rows arrive later where the memory has more to write than to read;
+  // elsewhere a deeper ring is slower.
   constexpr int ring_chunks() const {
     return row_window() + (up > down ? 3 : 2) * (up == 1 ? 2 : 1);
   }
@@ -65,7 +64,7 @@ struct MmaShape {
     const int pairs = (column_slices() + 1) / 2;
     return element == 2 ? 16 * (2 * pairs | 1) : 4 * (16 * pairs + 4);
   }
-  // Tiles of y, of 8 rows, that begin at once, and the tiles of v that each has a part in.
+  // Tiles of y, of 8 rows, that begin at once, and the number of tiles of v that each depends on.
   constexpr int begun() const { return down == 1 ? 2 : 1; }
   constexpr int row_tiles() const { return down_band().tiles(kSlice * begun()); }
   constexpr int stage_rows() const { return kSlice * begun(); }
@@ -77,7 +76,7 @@ struct MmaShape {
   constexpr int shared_bytes(int element) const {
     return tap_bytes(element) + warps * bytes_of_warp(element);
   }
-  // What all warps share: the filters, and a band in which a lane has two pairs of each tile.
+  // The part that all warps share: the filters, and the band of which a lane has two pairs per tile.
   constexpr int tap_bytes(int element) const {
     return 512 + row_tiles() * begun() * 32 * 2 * (element == 2 ? 4 : 8);
   }
@@ -86,8 +85,8 @@ struct MmaShape {
 
 struct AxisPlan {
   int up_phase, down_phase;
-  int slice;      // of x, where slice 0 of the bands is
-  int sign_tile;  // of the sign map, where tile 0 of v is
+  int slice;      // of x, where slice 0 of the bands lies
+  int sign_tile;  // of the sign map, where tile 0 of v lies
   int before;     // rows or columns of the tiles of y that lie before the first of y
 };
 
@@ -95,26 +94,26 @@ struct MmaPlan {
   AxisPlan rows, columns;
   int blocks, segments, segment_tiles;
 
-  // Sums of y of each plane: FilteredLreluArgs::plane_sums.
+  // The number of sums per plane: FilteredLreluArgs::plane_sums.
   LLTM_JIT_HOST_DEVICE int parts() const { return blocks * segments; }
 };
 
-// Filters are brought to a class of lengths by zeros, so that variants are few. 0 for none.
+// Filters are padded with zeros to a class of lengths, to keep variants few. 0 if no class fits.
 inline int class_taps(int factor, int taps) {
   const int most = factor == 1 || factor == 2 ? 12 : factor == 4 ? 24 : 0;
   return factor == 1 && taps == 1 ? 1 : taps <= most ? most : 0;
 }
 
-// The phases of rows, or of columns; false if the bands of the shape do not take the padding.
+// The phases of rows or of columns; false if the bands of the shape do not support the padding.
 inline bool plan_axis(const MmaShape& shape, const FilteredLreluArgs& args, bool rows,
                       AxisPlan* plan) {
   const bool reads = args.mode == Signs::Read;
   const int pad = rows ? args.pad_y : args.pad_x;
-  // Where the first sample of v lies in the tiles of a map that is read.
+  // Where the first sample of v lies in the tiles of the map that is read.
   const int sign = rows ? args.sign_y + args.sign_phase_y : args.sign_x + args.sign_phase_x;
   const int period = kSlice * shape.up, first = args.fu.width - 1;
   const int last_down = shape.down_band().last_phase() + shape.down_taps - args.fd.width;
-  // A map that was written at factor 1 may lie half a tile further on; so do the tiles of y then.
+  // A map written at factor 1 may lie half a tile further on, and then so do the tiles of y.
   const int most_before = reads && shape.down == 1 ? kSlice : 0;
   bool found = false;
   for (int phase = 0; phase <= smaller(last_down + most_before, kTile - 1); ++phase) {
@@ -132,7 +131,7 @@ inline bool plan_axis(const MmaShape& shape, const FilteredLreluArgs& args, bool
   return found;
 }
 
-// The narrowest bands that take both paddings of a call; taps 0 where none do.
+// The narrowest bands that support both paddings of a call; taps 0 if none do.
 inline MmaShape mma_bands(const FilteredLreluArgs& args, MmaPlan* plan) {
   constexpr int kClasses = 3;
   MmaShape shape{args.up, args.down, 0, 0, 0, 0, 0, false};
@@ -147,7 +146,7 @@ inline MmaShape mma_bands(const FilteredLreluArgs& args, MmaPlan* plan) {
       DownBand wide_down = down;
       for (int k = wider_down; k < sum; ++k) wide_up = wide_up.wider();
       for (int k = 0; k < wider_down; ++k) wide_down = wide_down.wider();
-      // A walk has at most two tiles of rows of y under way.
+      // A walk has at most two tiles of rows of y in progress.
       if (wide_down.tiles(kTile) > 2 * args.down) continue;
       MmaShape wide = shape;
       wide.up_taps = wide_up.taps;
@@ -163,7 +162,7 @@ inline int element_bytes(const FilteredLreluArgs& args) {
   return args.type == ElementType::Float ? 4 : 2;
 }
 
-// The widest accesses to x, or to y, that its address and strides allow: 16 bytes, 4, or an element.
+// The widest access to x, or to y, that its address and strides allow: 16 bytes, 4 bytes, or an element.
 inline int access_bytes(const FilteredLreluArgs& args, bool to_x) {
   const int element = element_bytes(args);
   if (to_x && args.x_strides[3] != 1) return element;
@@ -187,7 +186,7 @@ inline bool is_whole(const FilteredLreluArgs& args, const MmaShape& shape,
          columns.before == 0;
 }
 
-// The variant for a call on a chip that gives a block so much shared memory; taps or warps 0 if there
+// The variant for a call on a chip that gives a block `shared_bytes`; taps or warps are 0 if there
 // is none.
 inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
   MmaPlan plan{};
@@ -196,11 +195,11 @@ inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
   const int element = element_bytes(args);
   const bool wide = shape.up_taps != class_taps(args.up, args.fu.width) ||
                     shape.down_taps != class_taps(args.down, args.fd.width);
-  // Tiles as wide as the registers allow.
+  // The widest tiles for which the registers suffice.
   shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
                     : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
                                                                        : (args.up == 4 ? 8 : 4);
-  // x begins at the bands' slice 0, or there are slices more.
+  // Whether one block has the whole width; x must begin at slice 0 of the bands.
   const auto one_block = [&](int out_tiles) {
     return plan.columns.slice == 0 && args.in_w <= kSlice * (out_tiles * args.down / args.up) &&
            args.out_w + plan.columns.before <= kSlice * out_tiles;
@@ -220,13 +219,13 @@ inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
     constexpr int kFewest = 2;
     if (shape.warps >= kFewest) return shape;
     shape.warps = 0;
-    // Narrower blocks must begin at tiles of the sign map, and at slices of x.
+    // Narrower blocks must begin at tiles of the sign map and at slices of x.
     const int next = shape.out_tiles / 2 * args.down;
     if (shape.out_tiles % 4 != 0 || next % 8 != 0 || next % args.up != 0) return shape;
   }
 }
 
-// The phases of the sign map that a call is to write, of rows and columns: see sign_map.h.
+// The phases, of rows and columns, of the sign map that a call is to write: see sign_map.h.
 struct SignPhases {
   int rows, columns;
 };
@@ -236,7 +235,7 @@ inline SignPhases sign_phases(const FilteredLreluArgs& args) {
   return {plan.rows.down_phase, plan.columns.down_phase};
 }
 
-// False: the call is not one for the tensor cores.
+// False if the tensor cores do not support the call.
 inline bool plan_mma(const FilteredLreluArgs& args, const MmaShape& shape, MmaPlan* plan) {
   const auto power = [](int factor) { return factor == 1 || factor == 2 || factor == 4; };
   if (!power(args.up) || !power(args.down) || args.type == ElementType::Double) return false;
@@ -255,7 +254,7 @@ inline bool plan_mma(const FilteredLreluArgs& args, const MmaShape& shape, MmaPl
   const auto divide_up = [](int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); };
   const int out_w = args.out_w + plan->columns.before, out_h = args.out_h + plan->rows.before;
   plan->blocks = shape.in_slices ? 1 : divide_up(out_w, kSlice * shape.out_tiles);
-  // As many walks as there are warps on a large chip, but none shorter than two tiles.
+  // As many walks as a large chip has warps, but none shorter than two tiles.
   constexpr int64_t kWalks = 2112;
   const int tiles = divide_up(out_h, kTile);
   const int64_t planes = args.batch * args.channels;

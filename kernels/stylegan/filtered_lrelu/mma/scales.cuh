@@ -1,29 +1,28 @@
-// How far the numbers of a walk are from the true ones, and when that changes.
+// The scales of a walk's numbers relative to the true ones, and when they change.
 //
 // Note [The running exponent]
-// Halves reach from 2^-24 to 2^16, and what is computed in them must fit, whatever the size of x.
+// Halves reach from 2^-24 to 2^16, and numbers computed in them must fit, whatever the size of x.
 // Each step multiplies its samples of x by 2^-in_exponent, which follows the largest magnitude in
-// its window, and the sums of y that are carried from step to step are 2^-out_exponent of their
-// true values: where that changes, they are multiplied, as in an online softmax. Exponents go in
-// steps of eight, so that they seldom do. half needs it for small numbers only: its taps are
-// multiplied, not the samples.
+// its window. The sums of y that are carried from step to step are 2^-out_exponent of their true
+// values: when out_exponent changes they are rescaled, as in an online softmax. Exponents change in
+// steps of eight, and so seldom. half needs this for small numbers only; it multiplies the taps
+// instead of the samples.
 //
 // Far above the clamp, the clamp itself would vanish in 2^-in_exponent of the true numbers. There v
-// is multiplied once more, up to infinity, before it is clamped, and out_exponent is what fits the
-// clamp.
+// is multiplied once more, up to infinity, before it is clamped, and out_exponent fits the clamp.
 //
 // Note [Outliers]
-// A product with a band multiplies what is outside of it by zero. So what is not finite would reach all
-// of a tile; and what is far larger than the rest of a window would take its bits, for all of a window
-// has one scale. Such numbers are outliers: the walk goes on as if they were zero, and leaves a note. When
-// all its walks are done, a warp computes those results again, on CUDA cores, that have an outlier in their
-// support (exact_walk.cuh). An output depends on its support alone. Outliers are numbers from a magnitude on,
-// that only decreases in the course of a walk: infinity at first; then so many times the smallest of what
-// lanes have copied of a slice, its largest number being its size, that the scale is fine enough for both.
-// half needs no such limit: its numbers have the same scale, and nearly the same range, as the products.
+// A product with a band multiplies everything outside of the band by zero. So a number that is not finite
+// would spoil all of a tile. A number far larger than the rest of a window would take the others' bits,
+// because a window has one scale. Such numbers are outliers: the walk replaces them by zero and leaves a
+// note. When all its walks are done, a warp computes the results with an outlier in their support again, on
+// CUDA cores (exact_walk.cuh). So an output depends on its support alone. The limit from which numbers are
+// outliers only decreases during a walk. It starts at infinity. Then it follows the smallest of the largest
+// magnitudes that lanes have copied of a slice, times the range in which the scale is fine enough. half
+// needs no limit: its numbers have the products' scale and nearly their range.
 //
-// The test of the window also tells whether v can reach the clamp at all; mostly it cannot, and the
-// step goes without.
+// The test of the window also tells whether v can reach the clamp at all. Mostly it cannot, and the
+// step leaves out the clamp.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/activation.cuh"
@@ -32,10 +31,10 @@
 
 namespace lltm_jit {
 
-// What the filters and the call make of it, for all walks; in shared memory.
+// Constants of the filters and the call, for all walks, in shared memory.
 struct ScaleConstants {
   float clamp;         // of v at exponent 0
-  float result;        // what sums at exponent 0 are multiplied by
+  float result;        // the factor of sums at exponent 0
   float room;          // |x| below it cannot reach the clamp
   int clamp_exponent;  // the largest out_exponent of clamped numbers
 
@@ -49,8 +48,8 @@ struct ScaleConstants {
   }
 };
 
-// What a walk leaves of Note [Outliers], in a byte: the binary exponent from which on numbers are left
-// out; 1 if all of them are, 0 if there are none.
+// A walk's note on its outliers (Note [Outliers]), in a byte: the binary exponent from which on
+// numbers are outliers; 1 if all numbers are, 0 if there are none.
 struct OutliersNote {
   uint8_t value;
   __device__ __forceinline__ bool any() const { return value != 0; }
@@ -64,22 +63,22 @@ struct Scales {
   static constexpr uint32_t kNever = ~0u;
   static constexpr uint32_t kInfinity = 0x7f800000;
 
-  // Bounds for the bits of a window's largest magnitude: `count` from `first` on keep the exponents,
-  // and those from `clamp_first` on may reach the clamp.
+  // Bounds for the bits of a window's largest magnitude: `count` values from `first` on keep the
+  // exponents, and values from `clamp_first` on may reach the clamp.
   struct alignas(16) Limits {
     uint32_t first, count, clamp_first;
-    float in_scale;  // of samples of x, and the bias
+    float in_scale;  // of samples of x, and of the bias
     __device__ __forceinline__ bool keep(uint32_t largest) const { return largest - first < count; }
   } limits;
-  uint32_t low_count;  // of magnitudes from 1 on that this scale is too coarse for
-  uint32_t outliers;   // the bits of the magnitudes from which on numbers are left out
-  bool left_out;       // whether there were any
+  uint32_t low_count;  // magnitudes with bits from 1 to this are too small for the scale
+  uint32_t outliers;   // the bits of the smallest outlier's magnitude
+  bool left_out;       // whether any number was left out
   int in_exponent, out_exponent;
   float out_scale;  // of the sums of y
   float limit;      // the clamp
-  float boost;      // of v before it is clamped
+  float boost;      // factor of v before it is clamped
 
-  // Any window is to settle() the scales first. `finite`: the bias is; else every number is an outlier.
+  // After this, any window calls settle() first. If the bias is not `finite`, every number is an outlier.
   __device__ __forceinline__ void begin(const ScaleConstants& constants, float bias, bool finite,
                                         bool reads) {
     const float room = constants.room - fabsf(bias);
@@ -89,18 +88,18 @@ struct Scales {
     left_out = !finite;
   }
 
-  // Where the outliers of a window begin, of which a part has no more than `smallest`.
+  // Where a window's outliers begin, if the largest number of one of its parts is `smallest`.
   __device__ __forceinline__ uint32_t outliers_for(uint32_t smallest, float bias) const {
     smallest = max(smallest, __float_as_uint(fabsf(bias)));
     constexpr uint32_t kRange = uint32_t(kTop - 7 - kLow) << 23;
-    const uint32_t power_of_two = (smallest + kRange) & kInfinity;  // of a note
+    const uint32_t power_of_two = (smallest + kRange) & kInfinity;  // as in a note
     return smallest < outliers - min(outliers, kRange) ? power_of_two : outliers;
   }
   __device__ __forceinline__ OutliersNote note() const {
     return {static_cast<uint8_t>(left_out ? max(outliers >> 23, 1u) : 0u)};
   }
 
-  // For windows like this one.
+  // Chooses the scales for windows like this one.
   __device__ __forceinline__ void settle(const ScaleConstants& constants, uint32_t largest,
                                          float bias) {
     const uint32_t most = max(largest, __float_as_uint(fabsf(bias)));
@@ -133,7 +132,7 @@ struct Scales {
  private:
   static constexpr int kMostDoublings = sizeof(scalar_t) == 2 ? 15 : 30;
   static constexpr int kTop = Arithmetic<scalar_t>::kTopExponent, kLeast = -96;
-  // The binary exponent of the smallest numbers, times the scale, for which the halves are exact enough.
+  // The binary exponent, after scaling, of the smallest numbers for which the halves are exact enough.
   static constexpr int kLow = sizeof(scalar_t) == 2 ? -7 : -9;
 
   // The exponent for samples up to `largest`.
@@ -145,7 +144,7 @@ struct Scales {
       return max((exponent - (kTop - 7)) & ~7, kLeast);
     }
   }
-  // The bits of the magnitudes that it is the exponent for.
+  // The bits of the magnitudes that this exponent is for.
   static __device__ __forceinline__ uint32_t bits_from(int exponent) {
     if constexpr (kHalf) {
       return exponent == -14 ? 0 : __float_as_uint(power_of_two(exponent - 6));

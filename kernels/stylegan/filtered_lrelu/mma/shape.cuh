@@ -1,4 +1,4 @@
-// What is known of a walk when it is compiled.
+// The constants of a walk, known at compile time.
 #pragma once
 
 #include "stylegan/filtered_lrelu/kernels.h"
@@ -41,19 +41,19 @@ struct Shape {
     return most;
   }
   static constexpr int kColumnWindow = column_window();
-  // Note [Eight samples]. In 16 bits it gains nothing where as much is to do on the way down.
+  // Note [Eight samples]. In 16 bits this gains nothing if the way down has as much work.
   static constexpr bool kEight =
       kUpFactor == 4 && kColumnWindow == 2 && (sizeof(scalar_t) == 4 || kDownFactor != 4);
 
-  // Rows: a step makes one tile of v from a window of slices of x. How steps differ repeats.
+  // Rows: a step makes one tile of v from a window of slices of x. The differences between steps repeat.
   static constexpr int kFirstRowSlice = kShape.first_row_slice();
   static constexpr int kRowWindow = kShape.row_window();
   LLTM_JIT_HOST_DEVICE static constexpr int new_slices(int step) {
     return Up::slices_before(step) - Up::slices_before(step - 1);
   }
 
-  // Tiles of y have 8 rows; kBegun of them begin at each kStepsBetween-th step, and each takes kRowTiles
-  // steps. Their sums are carried from step to step, of kCarried such beginnings.
+  // Tiles of y have 8 rows. kBegun of them begin at each kStepsBetween-th step, and each takes
+  // kRowTiles steps. The sums of the last kCarried beginnings are carried from step to step.
   static constexpr int kBegun = kShape.begun();
   static constexpr int kStepsBetween = larger(kDownFactor / 2, 1);
   static constexpr int kRowTiles = kShape.row_tiles();
@@ -61,9 +61,9 @@ struct Shape {
   static constexpr int kCarried = larger(ceil_div(kRowTiles - 1, kStepsBetween), 1);
   static constexpr int kPeriod = larger(Up::kPeriod, kStepsBetween);
 
-  // In half, sums of more than two products of 16 would lose too much; so would those of factor 1,
-  // whose sums of move 1 are rounded twice already, or whose filter takes nothing away of the
-  // noise.
+  // In half, sums of more than two products with k = 16 would lose too many bits. So would sums
+  // with factor 1: upsampling by 1 rounds the sums of move 1 twice already, and downsampling by 1
+  // removes none of the noise.
   static constexpr bool kShortSums = Down::tiles(8) <= 2 && kUpFactor > 1 && kDownFactor > 1;
   using RowSums = std::conditional_t<kShortSums, Sums, FloatSums>;
 

@@ -1,20 +1,19 @@
-// Which tiles of a filter's banded matrix are not zero. Numbers only; for the host and the
-// compiler.
+// The non-zero tiles of a filter's banded matrix. Numbers only, for the host and the compiler.
 //
 // Note [Bands]
-// On one axis, with k counting samples of v from a little before its first one:
+// On one axis, where k counts samples of v from a little before the first one:
 //   up    v[k] = sum over i of x[i] w[t],  t = up i + up_phase - k      for 0 <= t < taps
 //   down  y[o] = sum over k of v[k] w[t],  t = k - down_phase - down o  for 0 <= t < taps
 // These are products with banded matrices, of which only the tiles along the band are computed: v
-// in tiles of 16, x in slices of 8, y in tiles of 8 (columns) or 16 (rows). The phases are where
-// the signal lies relative to the tiles. Those from first_up_phase() to last_up_phase(), and from 0
-// to last_down_phase(), need the fewest tiles and the same ones, so that one kernel serves them
-// all: padding only changes the numbers in the tiles. The first sample of v is k = down_phase, and
-// so up_phase = padding + down_phase, less whole slices of x.
+// in tiles of 16, x in slices of 8, y in tiles of 8 (columns) or 16 (rows). The phases say where
+// the signal lies relative to the tiles. Phases from first_up_phase() to last_up_phase(), and from
+// 0 to last_down_phase(), need the fewest tiles and the same ones, so one kernel serves them all:
+// padding only changes the numbers in the tiles. The first sample of v is k = down_phase, so
+// up_phase = padding + down_phase, less whole slices of x.
 //
-// Bands for more taps than a filter has take more phases: a band of T taps serves a filter of t at up
-// phases from t - 1 on, and at T - t more down phases. Paddings that a band does not take are for a
-// wider one.
+// Bands for more taps than a filter has support more phases: a band of T taps serves a filter of t
+// taps at up phases from t - 1 on, and at T - t more down phases. Paddings that a band does not
+// support need a wider one.
 #pragma once
 
 #include "core/math/scalar.h"
@@ -28,7 +27,7 @@ LLTM_JIT_HOST_DEVICE constexpr int floor_div(int a, int b) {
 }
 LLTM_JIT_HOST_DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
 LLTM_JIT_HOST_DEVICE constexpr int smaller(int a, int b) { return a < b ? a : b; }
-// The first one that is not below `least`.
+// The first power of two that is at least `least`.
 LLTM_JIT_HOST_DEVICE constexpr int power_of_two_above(int least) {
   int power = 1;
   while (power < least) power *= 2;
@@ -39,7 +38,7 @@ LLTM_JIT_HOST_DEVICE constexpr int power_of_two_above(int least) {
 struct UpBand {
   int factor, taps;
 
-  // The band repeats after so many tiles of v.
+  // The number of tiles of v after which the band repeats.
   LLTM_JIT_HOST_DEVICE constexpr int period() const { return larger(factor / 2, 1); }
 
   // The slices of x that a tile of v needs.
@@ -49,7 +48,7 @@ struct UpBand {
   LLTM_JIT_HOST_DEVICE constexpr int last_slice(int tile, int phase) const {
     return floor_div(floor_div(kTile * tile + kTile - 1 + taps - 1 - phase, factor), kSlice);
   }
-  // Slices of x that lie before a tile of v.
+  // The number of slices of x that lie before a tile of v.
   LLTM_JIT_HOST_DEVICE constexpr int slices_before(int tile) const {
     return floor_div(kTile * tile, kSlice * factor);
   }
@@ -64,14 +63,14 @@ struct UpBand {
     }
     return phase;
   }
-  // The first and last slice that some phase needs.
+  // The first and last slice that any phase needs.
   LLTM_JIT_HOST_DEVICE constexpr int first_slice(int tile) const {
     return first_slice(tile, last_phase());
   }
   LLTM_JIT_HOST_DEVICE constexpr int last_slice(int tile) const {
     return last_slice(tile, first_phase());
   }
-  // A filter of as many taps whose phases follow those of this one.
+  // A filter of equally many taps whose phases follow this one's.
   LLTM_JIT_HOST_DEVICE constexpr UpBand wider() const { return {factor, last_phase() + 2}; }
 };
 
@@ -79,17 +78,17 @@ struct UpBand {
 struct DownBand {
   int factor, taps;
 
-  // One more than the last sample that `outputs` outputs need, from where the first one lies.
+  // One more than the last sample that `outputs` outputs need, counted from the first one's place.
   LLTM_JIT_HOST_DEVICE constexpr int samples(int outputs) const {
     return factor * (outputs - 1) + taps;
   }
   LLTM_JIT_HOST_DEVICE constexpr int last_phase() const {
     const auto room = [](int last) { return kTile - 1 - last % kTile; };
-    // A tile of 8 columns begins at the first half of a tile of v, or, at factor 1, at the second.
+    // A tile of 8 columns begins at the first half of a tile of v or, at factor 1, perhaps at the second.
     const int columns = smaller(room(samples(8) - 1), room(8 * factor + samples(8) - 1));
     return smaller(columns, room(samples(16) - 1));
   }
-  // Tiles of v that outputs have a part in, whatever the phase.
+  // The number of tiles of v that outputs depend on, for any phase.
   LLTM_JIT_HOST_DEVICE constexpr int tiles(int outputs) const {
     return (samples(outputs) - 1 + last_phase()) / kTile + 1;
   }
@@ -98,7 +97,7 @@ struct DownBand {
   }
 };
 
-// The same for factors and taps that the compiler knows, and all phases at once.
+// The same for factors and taps known at compile time, over all phases.
 template <int kFactor_, int kTaps_>
 struct Up {
   static constexpr int kFactor = kFactor_, kTaps = kTaps_;
@@ -115,8 +114,7 @@ struct Up {
   LLTM_JIT_HOST_DEVICE static constexpr int last_slice(int tile) {
     return UpBand{kFactor, kTaps}.last_slice(tile, kFirstPhase);
   }
-  // Whether a slice of x has a part in eight samples of v; `distance` samples lie between their
-  // beginnings.
+  // Whether eight samples of v depend on a slice of x that begins `distance` samples away.
   LLTM_JIT_HOST_DEVICE static constexpr bool touches(int distance) {
     return distance + kFirstPhase - 7 < kTaps &&
            distance + (kSlice - 1) * kFactor + kLastPhase >= 0;
@@ -131,8 +129,7 @@ struct Down {
   LLTM_JIT_HOST_DEVICE static constexpr int tiles(int outputs) {
     return (kFactor * (outputs - 1) + kTaps - 1 + kLastPhase) / kTile + 1;
   }
-  // Whether a tile of v that begins `distance` samples after the first of some outputs has a part
-  // in them.
+  // Whether outputs depend on a tile of v that begins `distance` samples after their first sample.
   LLTM_JIT_HOST_DEVICE static constexpr bool touches(int distance, int outputs) {
     return distance > -kTile && distance < kFactor * (outputs - 1) + kTaps + kLastPhase;
   }

@@ -4,14 +4,14 @@
 // Note [The chain]
 // A step makes one tile of rows of v, across the block's columns, in five moves:
 //   1. U x     16 rows of v by 8 columns of x, for each slice of columns; x comes from the ring
-//   2. (U x)U' 16 by 16 samples of v, a tile after another: the sums of 1 are operand A as they are
-//   3. act, and its signs
+//   2. (U x)U' 16 by 16 samples of v, one tile after another: the sums of 1 are operand A as they are
+//   3. act, and the signs
 //   4. v D'    16 rows of v by 8 columns of y: operand A again, summed over the tiles of v
 //   5. D(v D') added to the tiles of y that these rows have a part in
-// The rows go first on the way up and last on the way down, so that there is one transpose, of the
-// smallest intermediate result, and no row of v is computed twice. Move 5 computes the transpose of y,
-// 16 columns by 8 rows, for the fewer rows a tile of y has the fewer rows of v it needs; what is
-// transposed is operand A. Warps share nothing but the taps.
+// On the way up the rows go first, and on the way down last. So there is one transpose, of the
+// smallest intermediate result, and no row of v is computed twice. Move 5 computes the transpose of
+// y, 16 columns by 8 rows, because a tile of y with fewer rows needs fewer rows of v; the
+// transposed tile is operand A. Warps share nothing but the taps.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/memory/map_words.cuh"
@@ -30,9 +30,9 @@ struct Walk {
   static constexpr int kWindow = K::kRowWindow;
   static constexpr bool kReads = K::kSigns == Signs::Read;
   static constexpr bool kBias = WalkState<K>::kBias;
-  // The sooner the window is read the better, but where signs take registers, too.
+  // Reading the window early is better, unless signs need the registers.
   static constexpr bool kReadsLate = kReads && sizeof(scalar_t) == 2;
-  // A window of floats is read as it is used, unless steps share it.
+  // A window of floats is read as it is used, unless several steps share it.
   static constexpr bool kReadsColumns = sizeof(scalar_t) == 4 && K::Up::kFactor != 4;
 
   const MmaCall& call;
@@ -40,7 +40,7 @@ struct Walk {
   const ScaleConstants& scale_constants;
   const DownRows<K>& down_rows;
   WalkState<K>& shared;
-  Ring ring;  // and the stage behind it
+  Ring ring;  // the stage follows it in shared memory
   Bands<K> bands;
 
   RowsUnderWay<K> rows_of_y;
@@ -49,12 +49,12 @@ struct Walk {
   float next_bias;  // of the next walk
   float plane_sum;
   LargestRows<K> largest_rows;  // of the next step's window
-  // What the next step is to do. It is known a step ahead, so that no step waits for it.
+  // The next step's special work. It is known a step ahead, so that no step waits for it.
   struct Ahead {
     bool settles, clamps, at_edge;
-    bool unusual;  // any work beside the products
+    bool unusual;  // any work other than the products
   } ahead;
-  bool boosts;  // Note [The running exponent]: clamped numbers are multiplied before
+  bool boosts;  // v is multiplied before it is clamped: Note [The running exponent]
 
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared.place;
@@ -95,7 +95,7 @@ struct Walk {
     wait_for_copies<Ring::kChunks - K::new_slices(0) - kWindow>();
     look_ahead<kWindow>(0, K::new_slices(0));
   }
-  // Step i is the next one, with so many new slices, from `first` of the ring on.
+  // Prepares step i, the next one, whose kNew new slices begin at `first` of the ring.
   template <int kNew>
   __device__ __forceinline__ void look_ahead(int i, int first) {
     largest_rows.template look_at<kNew>(ring, first);
@@ -110,8 +110,8 @@ struct Walk {
     ahead.at_edge = kBias && !shared.inner_steps.have(i);
     ahead.unusual = ahead.settles || ahead.at_edge || ring.chunks_left == 0;
   }
-  // What a step leaves, results in the stage and slices of x that are done with, is seen to in the
-  // next one, which has its own slices to wait for.
+  // The next step takes care of what a step leaves, results in the stage and used slices of x,
+  // because the next step waits for its own slices anyway.
   template <int kStep>
   __device__ __forceinline__ void step(const Place<K>& place, int i) {
     constexpr int kNew = K::new_slices(kStep), kNext = K::new_slices(kStep + 1);
@@ -119,7 +119,7 @@ struct Walk {
     if (__builtin_expect(ahead.unusual, false)) prepare<kNew>(place, i, start);
     wait_for_copies<Ring::kChunks - kNew - kWindow - kNext>();
     __syncwarp();
-    // The window of a step without new slices is that of the step before.
+    // A step without new slices has the window of the step before.
     constexpr bool kReadsNow = kNew != 0;
     const float scale = shared.scales.limits.in_scale;
     if constexpr (kReadsNow && !kReadsLate && !kReadsColumns) window.read(ring, kNew, scale);
@@ -137,11 +137,11 @@ struct Walk {
     }
   }
 
-  // What most steps go without.
+  // Work that most steps do not have.
   template <int kNew>
   __device__ __forceinline__ void prepare(const Place<K>& place, int i, Sums& start) {
     if (ahead.settles) {
-      // What outliers would clamp does no harm; to decide again takes moves from every step.
+      // Outliers may have turned on the clamp, which does no harm; deciding again would cost every step moves.
       settle_scales(largest_rows.without_outliers(ring, kNew, shared.scales, shared.bias));
     }
     if (ring.chunks_left == 0) ring.begin_walk();
@@ -151,13 +151,13 @@ struct Walk {
     }
   }
 
-  // What step i has completed, to memory.
+  // Stores the tiles that step i has completed.
   __device__ __forceinline__ void store_tiles(const Place<K>& place, int i) const {
     stage_of_warp().store(place, rows_of_y.finished_row(i));
   }
   __device__ __forceinline__ Stage<K> stage_of_warp() const { return {call, ring.end}; }
 
-  // Note [The running exponent]: brings what is carried from step to step to other scales.
+  // Note [The running exponent]: rescales the sums that are carried from step to step.
   __device__ __forceinline__ void settle_scales(uint32_t largest) {
     Scales<scalar_t>& scales = shared.scales;
     const int in = scales.in_exponent, out = scales.out_exponent;
@@ -187,7 +187,7 @@ struct Walk {
   }
   // ---- The products ----
 
-  // Move 1 of Note [The chain], for the whole block. Sums begin with `start` in columns of the image.
+  // Move 1 of Note [The chain], for the whole block. Sums start from `start` in the image's columns.
   template <int kStep>
   __device__ __forceinline__ void up_rows(const Sums& start, const Place<K>& place,
                                           Pair (&rows)[K::kColumnSlices][2]) {
@@ -261,12 +261,12 @@ struct Walk {
     }
   }
 
-  // The moves, 2 to 5 for a tile of v after another.
+  // Moves 2 to 5, for one tile of v after another.
   template <int kStep, Clamp kClamp>
   __device__ __forceinline__ void columns(const Place<K>& place, int i, const Sums& start,
                                           bool clamps) {
-    // The compiler would move what the kinds of step have in common before the branch, where it takes
-    // registers from the copies; they have different beginnings.
+    // The kinds of step begin differently, because the compiler would move their common code before
+    // the branch, where it takes registers from the copies.
     asm volatile("// %0" ::"n"(int(kClamp)));
     DownRowsOfStep<K> band;
     band.template get<kStep>(down_rows);

@@ -2,7 +2,7 @@
 // variant:
 //   ELEMENT               Half, BFloat16 or float
 //   UP, DOWN              factors: 1, 2 or 4
-//   UP_TAPS, DOWN_TAPS    no fewer than the filters have: class_taps()
+//   UP_TAPS, DOWN_TAPS    at least the filters' taps: class_taps()
 //   SIGNS                 None, Write or Read
 //   OUT_TILES, IN_SLICES, WARPS, WHOLE  see MmaShape
 #include "stylegan/filtered_lrelu/mma/kernel.cuh"

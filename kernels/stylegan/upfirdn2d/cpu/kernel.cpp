@@ -1,10 +1,10 @@
 // The CPU kernel of upfirdn2d: sums of shifted rows, each a loop over neighbouring elements.
 //
 // Note [Phases]
-// With o = up m + a, tap t of output phase a meets input m down + k, k = (a down - pad + t) / up. An
-// input row is therefore taken apart into `down` rows, of every down-th sample each, with zeros around;
-// an output phase is a sum of those rows, shifted, and the `up` phases are put together again. Where
-// the channels lie side by side, a sample is a pixel of `inner` elements, and nothing else changes.
+// With o = up m + a, tap t of output phase a meets input m down + k, k = (a down - pad + t) / up.
+// So an input row is taken apart into `down` rows of every down-th sample, with zeros around them.
+// An output phase is a sum of those rows, shifted, and the `up` phases are interleaved again. If
+// the channels are last, a sample is a pixel of `inner` elements; nothing else changes.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -59,8 +59,8 @@ void weighted_sum(const std::vector<Term<T>>& terms, int64_t n, scalar_t* out) {
   store(out + i, sum, n - i);
 }
 
-// The filter as the arithmetic type, h of kernels.h: [taps_y, taps_x], or both axes' one after the
-// other where it is separable. The vertical taps, or all, have the gain.
+// The filter in the arithmetic type, h of kernels.h: [taps_y, taps_x] or, if separable, one axis'
+// taps after the other's. The vertical taps (or all of them) include the gain.
 template <typename T>
 struct Filter {
   std::vector<T> h;
@@ -121,7 +121,7 @@ struct Filter {
   }
 };
 
-// Rows of one plane, or of one image of pixels: a worker's rows of memory, and what is done on them.
+// Filters rows of one plane, or of one image of pixels, with rows of memory of its own.
 template <typename scalar_t>
 class RowWorker {
   using T = opmath_t<scalar_t>;
@@ -146,9 +146,9 @@ class RowWorker {
     rows_.resize(kept_ * (filter.separable ? x_.out * inner_ : x_.down * length_));
   }
 
-  // Output rows [begin, end) of one plane.
+  // Computes output rows [begin, end) of one plane.
   void run(const scalar_t* x, scalar_t* y, int64_t begin, int64_t end) {
-    int64_t next = 0;  // the first input row that is not among the kept ones
+    int64_t next = 0;  // the first input row that was not kept yet
     for (int64_t oy = begin; oy < end; ++oy) {
       const int64_t start = oy * y_.down - y_.pad;  // of tap 0, in the upsampled image
       const int64_t low = std::max<int64_t>(-floor_div(-start, y_.up), 0);
@@ -175,7 +175,7 @@ class RowWorker {
  private:
   T* kept(int64_t iy) { return rows_.data() + iy % kept_ * (rows_.size() / kept_); }
 
-  // Takes an input row apart, and filters it horizontally where that is done once for all output rows.
+  // Takes an input row apart; a separable filter is also applied horizontally, once for all output rows.
   void keep(const scalar_t* x, int64_t iy) {
     const scalar_t* row = x + iy * x_.in * inner_;
     if (!filter_.separable) return take_apart(row, kept(iy));
@@ -185,7 +185,7 @@ class RowWorker {
 
   void take_apart(const scalar_t* row, T* parts) const {
     for (int64_t part = 0; part < x_.down; ++part, parts += length_) {
-      // Sample j of the part is first_ + j of every down-th of the row, from `part` on.
+      // Sample j of a part is sample first_ + j of every down-th one, counted from `part`.
       const int64_t samples = length_ / inner_;
       const int64_t inside = ceil_div(std::max<int64_t>(x_.in - part, 0), x_.down);
       const int64_t begin = std::clamp<int64_t>(-first_, 0, samples);
@@ -209,7 +209,7 @@ class RowWorker {
     }
   }
 
-  // Finds which taps an output phase has, and where. Note [Phases]
+  // Finds the taps of each output phase and their places. Note [Phases]
   void find_taps() {
     for (int64_t phase = 0; phase < x_.up; ++phase) {
       std::vector<Tap>& taps = taps_.emplace_back();
@@ -222,12 +222,12 @@ class RowWorker {
     }
   }
 
-  // Adds one filter row's terms of an output phase.
+  // Adds the terms of one filter row to an output phase.
   void add_terms(const T* parts, const T* h, int64_t phase) {
     for (const auto& [t, offset] : taps_[phase]) terms_.push_back({parts + offset, h[t]});
   }
 
-  // An output row whose phases are sums of the terms that `add(phase)` adds.
+  // Computes an output row. Each of its phases is the sum of the terms that `add(phase)` adds.
   template <typename out_t, typename Add>
   void horizontal(out_t* out, const Add& add) {
     for (int64_t phase = 0; phase < x_.up; ++phase) {
@@ -261,8 +261,7 @@ class RowWorker {
   static void every_second(const scalar_t* source, int64_t n, T* target) {
     constexpr int64_t kLanes = at::vec::Vectorized<T>::size();
     int64_t j = 0;
-    for (; j + kLanes < n;
-         j += kLanes) {  // the vectors end one past the last sample that they give
+    for (; j + kLanes < n; j += kLanes) {  // the loads end one past the last sample
       const auto low = load(source + 2 * j, kLanes), high = load(source + 2 * j + kLanes, kLanes);
       at::vec::deinterleave2(low, high).first.store(target + j);
     }
@@ -291,16 +290,15 @@ class RowWorker {
   const UpfirdnAxis &x_, &y_;
   const int64_t inner_;   // elements of a sample
   const int64_t groups_;  // of `up` outputs each, in a row
-  const int64_t first_;   // the sample of a part that its first element is
+  const int64_t first_;   // the sample at the beginning of a part
   const int64_t length_;  // of a part
-  const int64_t kept_;    // input rows that are kept
-  std::vector<T>
-      rows_;  // the kept ones: taken apart, or filtered horizontally where that is separate
+  const int64_t kept_;    // input rows kept
+  std::vector<T> rows_;   // the kept rows: taken apart or, if separable, filtered horizontally
   std::vector<T> parts_, phases_;
   struct Tap {
-    int64_t t, offset;  // in the filter, and of the first sample that it meets among the parts
+    int64_t t, offset;  // t: in the filter; offset: of the first sample that it meets, in the parts
   };
-  std::vector<std::vector<Tap>> taps_;  // of each output phase
+  std::vector<std::vector<Tap>> taps_;  // per output phase
   std::vector<Term<T>> terms_;
 };
 
@@ -310,7 +308,7 @@ void run_as(const Upfirdn2dArgs& args) {
   const int64_t planes = args.channels_last ? args.batch : args.batch * args.channels;
   const int64_t inner = args.channels_last ? args.channels : 1;
   const int64_t height = args.vertical.out, row = args.horizontal.out * inner;
-  // A band of rows computes again what its neighbour keeps, so planes are divided for threads alone.
+  // A band of rows recomputes its neighbour's kept rows, so planes are divided only to occupy the threads.
   const int64_t threads = at::get_num_threads();
   const int64_t wanted = planes >= 4 * threads ? 1 : ceil_div(4 * threads, planes);
   const int64_t least_rows = std::max<int64_t>(4 * args.vertical.taps / args.vertical.up, 4);

@@ -1,4 +1,4 @@
-// Which part of a call a warp of the band kernel has, and how its rows come to shared memory.
+// A warp's share of a call of the band kernel, and the copies of its rows to shared memory.
 #pragma once
 
 #include "stylegan/upfirdn2d/cuda/strip.cuh"
@@ -6,34 +6,34 @@
 namespace lltm_jit {
 
 // Note [Bands]
-// A warp walks down a strip of 8 blocks of 16 output columns, of one plane or of several. For each input
-// row it multiplies a band matrix, which has the taps, by a matrix that has each block's window of columns
-// as a column: 16 x 8 sums across, which go to the sums of the output rows as Note [Strips] has it, 4 of a
-// lane. The elements are exact operands of tensor cores, and nothing converts them. A tap is not: it is
-// the sum of two numbers of half, or three of bfloat16, each with a band of its own.
+// A warp walks down a strip of 8 blocks of 16 output columns, in one plane or several. For each input row
+// it multiplies a band matrix of the taps by a matrix with each block's window of columns as a column. This
+// gives 16 x 8 horizontal sums, 4 per lane, which are added to the sums of the output rows as in Note
+// [Strips]. The elements are exact operands of tensor cores, without conversion. A tap is not exact: it is
+// the sum of two numbers in half, or three in bfloat16, and each of them has a band of its own.
 //
-// A window begins at a multiple of 16 bytes, and the band has its first taps further right. Lane l loads
-// columns l % 4 * 8 on of window l / 4 in one access, and the order of k in the products is such that these
-// are its part of the operand. The order of the output columns is such that those of a lane are
-// neighbours. (Note [Fragments])
+// A window begins at a multiple of 16 bytes, and the first taps of the band lie further right. Lane
+// l loads columns l % 4 * 8 on of window l / 4 in one access, and the products number k in such an
+// order that this is the lane's part of the operand. The output columns are numbered so that a
+// lane's are neighbours. (Note [Fragments])
 //
-// Zeros of the band meet elements that are none of a result's, so results that are not finite are
-// computed anew, whatever the filter: Note [Taps that are not there].
+// The band's zeros meet elements outside of a result's support, so results that are not finite are
+// computed again, whatever the filter: Note [Taps that are not there].
 template <typename T, int kDown_, int kTaps_>
 struct Band {
   using scalar_t = T;
   static constexpr int kUp = 1, kDown = kDown_, kTaps = kTaps_;
-  static constexpr bool kTwoDimensional = kTaps <= 4;  // takes filters that are not separable, too
+  static constexpr bool kTwoDimensional = kTaps <= 4;  // supports filters that are not separable
   static constexpr bool kPixels = false;
   static constexpr int kParts = std::is_same_v<T, Half> ? 2 : 3;  // of a tap
-  // Input rows of a stage, and stages. Blocks that an SM has room for.
+  // Input rows per stage; stages; blocks that an SM has room for.
   static constexpr int kRows = kDown == 2 ? 8 : 16, kStages = kDown == 2 ? 3 : 2, kBlocks = 4;
-  // Products that do not wait for each other: of so many rows, and perhaps of the parts of taps.
+  // Independent products: of this many rows, and perhaps of the parts of taps.
   static constexpr int kTogether = kTaps <= 4 && kDown == 1 && kParts == 3 ? 4 : 2;
   static constexpr bool kSplit = kTaps <= 4;
-  static constexpr int kSums = kTaps / kDown, kLead = kSums - 1;  // as Strip has them
+  static constexpr int kSums = kTaps / kDown, kLead = kSums - 1;  // as in Strip
   static constexpr int kStep = 16 * kDown;     // input columns from one window to the next
-  static constexpr int kProducts = kDown + 1;  // of 16 columns of a window each
+  static constexpr int kProducts = kDown + 1;  // per window, of 16 columns each
   static constexpr int kWindow = 16 * kProducts;
 };
 
@@ -41,28 +41,28 @@ constexpr int kBandBlocks = 8;
 constexpr int kBandWarps = kStripThreads / 32;
 
 struct BandArgs {
-  StripArgs strip;     // with what follows instead of lanes, pieces and boxes
-  int blocks;          // of a plane that a warp has, an even number
-  int warp_planes;     // planes that a warp has
-  int window_columns;  // of x that the windows of a warp have
-  bool whole_rows;     // those of a stage lie together in memory, of each plane, and are one copy
+  StripArgs strip;     // the fields below replace its lanes, pieces and boxes
+  int blocks;          // per plane and warp, an even number
+  int warp_planes;     // planes per warp
+  int window_columns;  // columns of x in a warp's windows
+  bool whole_rows;     // a stage's rows of a plane are contiguous and are copied at once
 };
 
-// Which blocks a warp has. A lane loads of window l / 4, and has results of blocks l % 4 * 2 and the next.
+// The blocks of a warp. A lane loads from window l / 4; its results are of blocks l % 4 * 2 and the next.
 template <typename S>
 struct BandJob {
   using scalar_t = typename S::scalar_t;
   int row, first_row;
-  // The copies to shared memory: those of the warp in a row of x, and the lane's, of the rows from
-  // lane_row of a stage on.
+  // The copies to shared memory: the warp's bytes per row of x, and the lane's bytes, in the rows
+  // of a stage from lane_row on.
   int row_bytes;
   int lane_bytes, lane_row;
   const scalar_t* lane_x;  // row 0 of x
   uint32_t lane_target;
-  // The lane's part of a window, and where it is in a row of a stage: columns below 32, and above.
+  // Whether the lane reads columns below 32, and above; and their places in a stage's row.
   bool reads[S::kDown];
   uint32_t source[S::kDown];
-  // The results, of columns 0 and 1, 16 and 17 from here.
+  // The lane's results: columns 0, 1, 16 and 17, counted from `column`.
   int64_t plane;
   int column;
   bool writes[2];
@@ -108,7 +108,7 @@ struct BandJob {
     }
   }
 
-  // Begins to copy the rows of a stage to shared memory at `target`.
+  // Starts to copy the rows of a stage to shared memory at `target`.
   __device__ __forceinline__ void fetch(const BandArgs& args, int stage, uint32_t target,
                                         CopyBarrier& barrier) const {
     const StripArgs& strip = args.strip;

@@ -1,5 +1,5 @@
-// The quick CUDA kernel of upfirdn2d for planes of the 16-bit types without upsampling: tensor cores
-// filter the rows. For code of chips of 9.0 and later.
+// The fast CUDA kernel of upfirdn2d for planes of the 16-bit types without upsampling: tensor cores
+// filter the rows. It needs code for chips of 9.0 or later.
 #pragma once
 
 #include "core/products/warp_matrix.cuh"
@@ -42,7 +42,7 @@ struct BandOperand {
   }
 };
 
-// A power of two that makes the largest tap some 2^8, so that its last part is no tiny number.
+// An exponent that brings the largest tap to about 2^8, so that its last part is not denormal.
 __device__ __forceinline__ int scale_of_taps(const float* taps, int count) {
   float largest = 0;
   for (int t = 0; t < count; ++t) largest = fmaxf(largest, fabsf(taps[t]));
@@ -53,7 +53,7 @@ __device__ __forceinline__ float power_of_two(int exponent) {
   return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
 }
 
-// A lane's part of a row's windows.
+// A lane's part of the windows of a row.
 template <typename S>
 struct BandWindows {
   uint32_t words[S::kProducts][2];
@@ -69,8 +69,8 @@ __device__ __forceinline__ BandWindows<S> load_windows(const uint32_t (&from)[S:
   return windows;
 }
 
-// band * windows, the smallest parts of the taps first: in one sum, or in one for each part. With few FMAs
-// to issue meanwhile, fewer products that wait for each other are worth the additions.
+// band * windows, the smallest parts of the taps first, in one sum or in one for each part. With few FMAs
+// to overlap, separate sums pay: fewer products wait for each other, which outweighs the additions.
 template <typename S>
 __device__ __forceinline__ FloatSums multiply_band(const BandOperand<S>& band,
                                                    const BandWindows<S>& windows) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ FloatSums multiply_band(const BandOperand<S>& band,
   return sums;
 }
 
-// Moves the sums on by a row where `e` is 0, and adds the e-th of the kDown input rows of a step.
+// Moves the sums on by a row if `e` is 0, and adds the e-th of a step's kDown input rows.
 template <typename S>
 __device__ __forceinline__ void add_row(const FloatSums& filtered,
                                         const float (&vertical)[S::kTaps], int e,
@@ -106,7 +106,7 @@ __device__ __forceinline__ void add_row(const FloatSums& filtered,
     for (int c = 0; c < 4; ++c) sums[k].value[c] = fmaf(tap, filtered.value[c], from.value[c]);
   }
 }
-// The same of a filter that is not separable.
+// The same for a filter that is not separable.
 template <typename S>
 __device__ __forceinline__ void add_row(const BandWindows<S>& windows,
                                         const BandOperand<S> (&bands)[S::kTaps], int e,
@@ -120,7 +120,7 @@ __device__ __forceinline__ void add_row(const BandWindows<S>& windows,
   }
 }
 
-// Two neighbouring results; `rest` becomes NaN where one is not finite.
+// Stores two neighbouring results; `rest` becomes NaN if one of them is not finite.
 template <typename scalar_t>
 __device__ __forceinline__ void write_pair(scalar_t* target, float first, float second,
                                            uint32_t& rest) {
@@ -133,7 +133,7 @@ __device__ __forceinline__ void write_pair(scalar_t* target, float first, float 
   *reinterpret_cast<uint32_t*>(target) = pair;
 }
 
-// Writes a lane's results anew. Note [Taps that are not there]
+// Computes a lane's results again. Note [Taps that are not there]
 template <typename S>
 __device__ __noinline__ void write_directly(const BandArgs& args) {
   using scalar_t = typename S::scalar_t;
@@ -151,7 +151,7 @@ __device__ __noinline__ void write_directly(const BandArgs& args) {
   }
 }
 
-// The input rows of a strip.
+// The number of input rows of a strip.
 template <typename S>
 __device__ __forceinline__ int band_rows(const StripArgs& strip) {
   return (strip.rows + S::kLead) * S::kDown;
@@ -161,7 +161,7 @@ __device__ __forceinline__ int band_stages(const StripArgs& strip) {
   return ceil_div(band_rows<S>(strip), S::kRows);
 }
 
-// Walks down the strip, of which the first stages are on their way, and writes the results.
+// Walks down the strip, whose first stages are being fetched, and writes the results.
 template <typename S, bool kSeparable>
 __device__ __forceinline__ void walk(const BandArgs& args, const BandJob<S>& job, uint32_t shared,
                                      uint32_t zeros, CopyBarrier* barriers,
@@ -182,7 +182,7 @@ __device__ __forceinline__ void walk(const BandArgs& args, const BandJob<S>& job
   for (int t = 0; t < S::kTaps; ++t) vertical[t] = taps.vertical[t] * back;
   FloatSums sums[S::kSums + 1] = {};
   const unsigned rows = min(strip.rows, strip.vertical.out - job.row), height = strip.vertical.in;
-  int done = -S::kLead, row = job.first_row;  // of the strip, and of x
+  int done = -S::kLead, row = job.first_row;  // of the strip; row of x
   const int width = strip.horizontal.out;
   uint32_t rest = 0;
   auto* target = static_cast<scalar_t*>(strip.call.y) + job.plane * strip.y_plane +
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(kStripThreads, S::kBlocks)
   __syncwarp();
   const BandJob<S> job(args);
   uint32_t zeros_at = shared_address(&zeros);
-  asm volatile("" : "+r"(zeros_at));  // else it is found anew for each row
+  asm volatile("" : "+r"(zeros_at));  // else the compiler computes it for each row
   const uint32_t own = shared_address(shared) + warp * S::kStages * args.strip.stage_bytes;
   for (int stage = 0; stage < min(S::kStages - 1, band_stages<S>(args.strip)); ++stage) {
     job.fetch(args, stage, own + stage * args.strip.stage_bytes, barriers[stage]);

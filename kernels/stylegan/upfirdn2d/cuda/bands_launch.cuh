@@ -7,8 +7,8 @@
 
 namespace lltm_jit {
 
-// Output rows of a strip, so that there is work for the whole chip: each reads and filters some kTaps rows
-// more than it writes.
+// Output rows of a strip, chosen so that the whole chip has work: each strip reads and filters
+// about kTaps rows more than it writes.
 template <typename S>
 int rows_of_bands(int64_t height, int64_t warps_across) {
   constexpr int64_t kWantedWarps = 132 * 12;
@@ -21,7 +21,7 @@ int rows_of_bands(int64_t height, int64_t warps_across) {
   return rows;
 }
 
-// cudaErrorInvalidConfiguration, and nothing is launched, where the kernel does not fit.
+// Launches nothing and returns cudaErrorInvalidConfiguration if the kernel does not fit.
 template <typename S>
 cudaError_t launch_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
   using scalar_t = typename S::scalar_t;
@@ -67,7 +67,7 @@ cudaError_t launch_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
                 kStripThreads, shared, stream, args);
 }
 
-// The same for channels that lie side by side.
+// The same for channels last.
 template <typename S>
 cudaError_t launch_pixel_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
   using scalar_t = typename S::scalar_t;
@@ -118,7 +118,7 @@ cudaError_t launch_pixel_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
                 args, map);
 }
 
-// The kernel whose taps are the fewest that suffice.
+// Launches the kernel with the fewest taps that suffice.
 template <typename scalar_t, int kDown>
 cudaError_t launch_bands_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream) {
   const int64_t taps = max(call.horizontal.taps, call.vertical.taps);

@@ -1,4 +1,4 @@
-// One result of upfirdn2d at a time, for any factors and filter.
+// upfirdn2d one result at a time, for any factors and filter.
 #pragma once
 
 #include "core/types/cuda.cuh"
@@ -6,7 +6,7 @@
 
 namespace lltm_jit {
 
-// An element of the filter.
+// Reads an element of the filter.
 template <typename opmath>
 __device__ __forceinline__ opmath load_tap(const void* f, ElementType type, int64_t index) {
   switch (type) {
@@ -21,13 +21,13 @@ __device__ __forceinline__ opmath load_tap(const void* f, ElementType type, int6
   }
 }
 
-// The taps t = first + k up, k in [0, count), that output `o` of an axis meets inside the image, and the
-// input index of the first; each next tap meets the next.
+// The taps t = first + k up, k in [0, count), that output `o` of an axis meets inside the image,
+// and the input index of the first one. Each further tap meets the next input.
 struct TapRange {
   int64_t first, count, index;
   __device__ __forceinline__ TapRange(const UpfirdnAxis& axis, int64_t o) {
-    const int64_t start = o * axis.down - axis.pad;  // of tap 0, among the upsampled
-    // The smallest index that is no smaller than 0 and start / up.
+    const int64_t start = o * axis.down - axis.pad;  // of tap 0, in upsampled samples
+    // The smallest integer that is at least 0 and at least start / up.
     index = start > 0 ? (start + axis.up - 1) / axis.up : 0;
     first = index * axis.up - start;
     const int64_t last = start + axis.taps - 1;
@@ -36,7 +36,7 @@ struct TapRange {
   }
 };
 
-// The horizontal sum of one input row for output column ox, of the row `ty` of taps.
+// The sum of one input row for output column ox, with row `ty` of the taps.
 template <typename scalar_t>
 __device__ __forceinline__ opmath_t<scalar_t> row_sum(const Upfirdn2dArgs& args,
                                                       const scalar_t* row, int64_t stride,
@@ -55,7 +55,7 @@ __device__ __forceinline__ opmath_t<scalar_t> row_sum(const Upfirdn2dArgs& args,
   return sum;
 }
 
-// The vertical tap of a separable filter, with the gain, which others have too.
+// The vertical tap of a separable filter times the gain; for other filters, the gain alone.
 template <typename opmath>
 __device__ __forceinline__ opmath vertical_tap(const Upfirdn2dArgs& args, int64_t ty) {
   opmath h = static_cast<opmath>(args.gain);
@@ -66,8 +66,8 @@ __device__ __forceinline__ opmath vertical_tap(const Upfirdn2dArgs& args, int64_
   return h;
 }
 
-// Where the rows of a plane begin: of image `n` and its channel `channel`, or of plane `n` with channel 0
-// where the channels do not lie side by side.
+// The first row of a plane: channel `channel` of image `n` if the channels are last, else plane
+// `n`, with channel 0.
 template <typename scalar_t>
 __device__ __forceinline__ const scalar_t* plane_of(const Upfirdn2dArgs& args, int64_t n,
                                                     int64_t channel) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ const scalar_t* plane_of(const Upfirdn2dArgs& args, i
          channel;
 }
 
-// One result, which is not rounded yet.
+// One result, not yet rounded.
 template <typename scalar_t>
 __device__ __noinline__ opmath_t<scalar_t> direct_sum(const Upfirdn2dArgs& args, int64_t n,
                                                       int64_t channel, int64_t oy, int64_t ox) {

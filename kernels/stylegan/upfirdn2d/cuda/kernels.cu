@@ -1,4 +1,4 @@
-// The CUDA kernels of upfirdn2d for any factors, filters and types, and the choice among all.
+// The CUDA kernels of upfirdn2d for any factors, filters and types, and the choice among all kernels.
 #include "core/launch/fast_divide.cuh"
 #include "core/launch/launch.cuh"
 #include "stylegan/upfirdn2d/cuda/direct.cuh"
@@ -12,19 +12,19 @@ template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PixelShape;
 template <typename scalar_t, template <typename, int, int, int> class Choose>
 cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream);
-// Defined in bands_launch.cuh. cudaErrorInvalidConfiguration, and nothing is launched, where they do
-// not fit.
+// Defined in bands_launch.cuh. They launch nothing and return cudaErrorInvalidConfiguration if the
+// kernel does not fit.
 template <typename scalar_t>
 cudaError_t launch_bands_as(const Upfirdn2dArgs& call, cudaStream_t stream);
 
 namespace {
 
 // Note [Which kernel]
-// Strips where both axes have one pair of factors, of (1, 1), (2, 1) and (1, 2), with at most 8 taps, or
-// 24 where the filter is separable; not in double. An image, or a plane, is below 2^31 elements there,
-// padded and with zeros between, so that its offsets are 32 bits wide; tensors may be larger. Of those, the
-// 16-bit types without upsampling go to tensor cores where they have room: Note [Bands]. Any other
-// separable filter is applied in tiles, one axis after the other; the rest directly, a result a thread.
+// Strips run if both axes have the factors (1, 1), (2, 1) or (1, 2) and at most 8 taps, or 24 if the filter
+// is separable; not in double. An image or plane must be below 2^31 elements, with padding and inserted
+// zeros, so that its offsets have 32 bits; tensors may be larger. Of these calls, the 16-bit types without
+// upsampling run on tensor cores if the operands fit: Note [Bands]. Any other separable filter is applied
+// in tiles, one axis after the other. All other filters are applied directly, one result per thread.
 
 bool has_strip_kernel(const Upfirdn2dArgs& args) {
   const UpfirdnAxis &x = args.horizontal, &y = args.vertical;
@@ -71,7 +71,7 @@ cudaError_t launch_strips(const Upfirdn2dArgs& args, cudaStream_t stream) {
   }
 }
 
-// Where a result lies: rows of `width` elements, which are pixels of `inner` channels.
+// The place of a result, in rows of `width` elements: pixels of `inner` channels.
 struct Places {
   Divisor width, height, inner;
   Places(const Upfirdn2dArgs& args, int64_t inner_, int64_t numbers)
@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Note [Tiles]
-// A tile is kTileWidth neighbouring results of each of `rows` rows. The horizontal sums of the input rows
-// that it needs stand in shared memory, in the arithmetic type; then come the vertical ones.
+// A tile is kTileWidth neighbouring results of each of `rows` rows. The horizontal sums of its
+// input rows are computed into shared memory, in the arithmetic type; the vertical sums follow.
 constexpr int kTileWidth = 32;
 constexpr int kTileBytes = 48 * 1024;
 
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The output rows of a tile whose input rows have room, at most 32; 0 where not even one has.
+// The most output rows of a tile whose input rows fit in shared memory, up to 32; 0 if not one fits.
 int rows_of_tile(const UpfirdnAxis& y, int64_t row_bytes) {
   for (int rows = 32; rows > 0; rows /= 2) {
     const int64_t input_rows = ((rows - 1) * y.down + y.taps - 1) / y.up + 2;

@@ -1,13 +1,13 @@
-// Note [Bands] for channels that lie side by side: filters without factors, of more taps than the strips
-// filter in time. For code of chips of 9.0 and later.
+// Note [Bands] for channels last: filters without factors that have more taps than the strips can
+// filter at memory speed. It needs code for chips of 9.0 or later.
 #pragma once
 
 #include "stylegan/upfirdn2d/cuda/bands.cuh"
 
 namespace lltm_jit {
 
-// A warp has a block of 16 pixels of each row, of 8 channels; a block of threads has several of them, side
-// by side in both directions, and shares what the copy engine brings.
+// A warp has a block of 16 pixels of each row, in 8 channels. A block of threads has several such
+// blocks, next to each other in both directions, which share what the copy engine loads.
 template <typename T, int kTaps_>
 struct PixelBand {
   using scalar_t = T;
@@ -21,18 +21,18 @@ struct PixelBand {
   static constexpr int kProducts = 2, kWindow = 32;
 };
 
-// The copy engine's order of chunks is that of addresses.
+// The copy engine swizzles chunks by address, so a stage must be aligned to this.
 constexpr int kOrderAlignment = 1024;
 
 struct PixelBandArgs {
   StripArgs strip;
-  int groups;   // of 8 channels that a block has, a power of two
+  int groups;   // of 8 channels, per block of threads, a power of two
   int columns;  // of x in shared memory
-  int swizzle;  // bits of an address that the ones three above change. Note [Chunks in turn]
+  int swizzle;  // bits of an address to XOR with those three above. Note [Chunks in turn]
 };
 
-// Which part of a call a block has, and of it a lane: the results of two channels, of a column and of the
-// eighth from there.
+// A block's part of a call, and a lane's part of that: the results of two channels, in a column and
+// in the eighth column from there.
 template <typename S>
 struct PixelBandJob {
   int group_channel, group_column, row, image;
@@ -51,7 +51,7 @@ struct PixelBandJob {
     image = job / strip.tiles_y;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int group = warp % args.groups, block = warp / args.groups * 16;
-    // Pixels beyond the window meet zeros.
+    // Pixels beyond the window are multiplied by zeros.
     source = (block + min(lane, 15 + S::kTaps - 1)) * args.groups * 16 + group * 16;
     column = group_column + block + lane / 4;
     channel = group_channel + group * 8 + lane % 4 * 2;
@@ -62,7 +62,7 @@ struct PixelBandJob {
   }
 };
 
-// Writes a lane's results anew. Note [Taps that are not there]
+// Computes a lane's results again. Note [Taps that are not there]
 template <typename S>
 __device__ __noinline__ void write_pixels_directly(const PixelBandArgs& args) {
   using scalar_t = typename S::scalar_t;
@@ -81,8 +81,8 @@ __device__ __noinline__ void write_pixels_directly(const PixelBandArgs& args) {
 }
 
 // Note [Chunks in turn]
-// Eight lanes read 16 bytes each of neighbouring pixels at once, which lie 16, 32, 64 or 128 bytes apart:
-// in the same banks, if the copy engine did not change the order of such chunks from pixel to pixel.
+// Eight lanes read 16 bytes each of neighbouring pixels at once, 16, 32, 64 or 128 bytes apart. They
+// would read from the same banks if the copy engine did not swizzle these chunks from pixel to pixel.
 template <typename S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     pixel_band_kernel(const __grid_constant__ PixelBandArgs args,
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     publish_barriers();
   }
   for (int stage = 0; stage < min(S::kStages - 1, stages); ++stage) fetch(stage, stage);
-  read_filter<S>(strip, taps);  // after which all threads see the barriers
+  read_filter<S>(strip, taps);  // its end makes the barriers visible to all
 
   const int scale = scale_of_taps(taps.horizontal, S::kTaps);
   const BandOperand<S> band(taps.horizontal, 0, power_of_two(scale));

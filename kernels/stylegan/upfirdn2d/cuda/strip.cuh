@@ -1,4 +1,4 @@
-// The quick CUDA kernel of upfirdn2d: factors 1 and 2, filters of up to 24 taps, 16-bit types and float.
+// The fast CUDA kernel of upfirdn2d: factors 1 and 2, filters of up to 24 taps, 16-bit types and float.
 #pragma once
 
 #include "stylegan/upfirdn2d/cuda/strip_rows.cuh"
@@ -6,26 +6,26 @@
 namespace lltm_jit {
 
 // Note [Strips]
-// A thread owns kWide neighbouring output columns, of kVec neighbouring channels where those lie side by
-// side, and walks down the rows. It keeps one sum for each output row that the newest input row
-// contributes to: the transposed form of the filter, in which a step of the sums from one row to the
-// next costs nothing, since an FMA may read one register and write another. Input rows come through
-// shared memory, asynchronously and with zeros where the image ends, because a window of columns begins
-// at any column while loads and stores are 16 bytes wide. Threads that share rows are a group, which has
-// a strip of the image to itself: a warp or less of one plane's columns, or a block of pixels and
-// channels.
+// A thread owns kWide neighbouring output columns (with channels last, of kVec neighbouring
+// channels) and walks down the rows. It keeps one sum for each output row that the newest input row
+// contributes to. This is the filter's transposed form: moving the sums from one row to the next
+// costs nothing, because an FMA may read one register and write another. Input rows go through
+// shared memory, asynchronously, with zeros outside of the image, because a window of columns
+// begins at any column while loads and stores are 16 bytes wide. Threads that share rows are a
+// group, which has a strip of the image to itself: a warp or less with columns of one plane, or a
+// block with pixels and channels.
 //
 // Note [Phases of two]
-// With up = 2, input row i = start + r of a strip adds to the output rows 2 (r - kTaps / 2) + 1 + k, of
-// which the first two are then complete, with the tap kTaps - 1 - k: as with up = 1, but for a step of
-// two. That holds where the padding is even; an odd one puts a tap of zero before the others.
+// With up = 2, input row i = start + r of a strip adds to the output rows 2 (r - kTaps / 2) + 1 +
+// k, with the tap kTaps - 1 - k. The first two of these rows are then complete: as with up = 1, but
+// in steps of two. This holds for even padding; odd padding puts a tap of zero before the others.
 //
 // Note [Taps that are not there]
-// The taps of a filter shorter than kTaps are zeros, which make NaN of an infinity or NaN that they meet.
-// So a result that is not finite is computed again, from the taps that are there.
+// A filter shorter than kTaps is filled up with zeros, which make NaN of an infinity or NaN. So a
+// result that is not finite is computed again, with the filter's own taps only.
 
-// One row's products with a row of taps, added to `sums`: of output column c, tap t meets window column
-// c kDown + t, or with kUp = 2 every second tap meets every column.
+// Adds one row's products with a row of taps to `sums`. For output column c, tap t meets window
+// column c kDown + t; with kUp = 2, every second tap meets every column.
 template <typename S>
 __device__ __forceinline__ void filter_row(const float (&window)[S::kWindow][S::kVec],
                                            const float (&taps)[S::kTaps],
@@ -42,7 +42,7 @@ __device__ __forceinline__ void filter_row(const float (&window)[S::kWindow][S::
   }
 }
 
-// Tap `t` of a separable filter, which may be one that is not there.
+// Tap `t` of a separable filter, or zero beyond its taps.
 __device__ __forceinline__ float tap_of(const Upfirdn2dArgs& call, const StripAxis& axis, int t) {
   const int place = t - axis.shift;
   if (static_cast<unsigned>(place) >= static_cast<unsigned>(axis.taps)) return 0;
@@ -64,10 +64,10 @@ __device__ __forceinline__ float tap_of(const StripArgs& args, int ty, int tx) {
 }
 
 // Note [Filters of rank one]
-// A 2-D filter is most often the outer product of two others, within rounding, and then costs as few
-// products as they do. Every block looks by itself, since the host does not know the taps: with the
-// largest tap at (p, q), each tap must be the product of f[i][q] and f[p][j] / f[p][q]. The bound is eight
-// roundings of the tap itself, as so many numbers were rounded; a tap much smaller than the largest counts, too.
+// A 2-D filter mostly is the outer product of two 1-D filters, within rounding, and then costs as few
+// products as these. Every block checks this, because the host does not know the taps: with the largest tap
+// at (p, q), each tap must be the product of f[i][q] and f[p][j] / f[p][q]. The bound is eight roundings of
+// the tap itself, even if it is much smaller than the largest, because as many numbers were rounded.
 template <int kTaps>
 struct FilterTaps {
   float horizontal[kTaps], vertical[kTaps];  // of a separable filter
@@ -75,7 +75,7 @@ struct FilterTaps {
   unsigned long long largest;  // the bits of |tap|, then its place
 };
 
-// Reads the filter to shared memory, with the gain; whether it is separable.
+// Reads the filter into shared memory and applies the gain; returns whether it is separable.
 template <typename S>
 __device__ __forceinline__ bool read_filter(const StripArgs& args, FilterTaps<S::kTaps>& taps) {
   constexpr int kTaps = S::kTaps, kAll = kTaps * kTaps;
@@ -118,7 +118,7 @@ __device__ __forceinline__ void clear(float (&values)[kRows][kColumns]) {
   for (int k = 0; k < kRows * kColumns; ++k) values[k / kColumns][k % kColumns] = 0;
 }
 
-// The filter in registers, and the sums of the output rows that are not complete.
+// The filter in registers, and the sums of the output rows in progress.
 template <typename S, bool kSeparable>
 struct StripSums {
   static constexpr int kRowsOfTaps = kSeparable ? 1 : S::kTaps;
@@ -142,8 +142,8 @@ struct StripSums {
     for (int k = 0; k < S::kSums + S::kUp; ++k) clear(sums[k]);
   }
 
-  // Adds the e-th of the kDown rows of a step; the first moves the sums on by kUp rows. Rows outside of
-  // the image are zeros, of which nothing is read.
+  // Adds the e-th of a step's kDown rows; the first one moves the sums on by kUp rows. Rows outside
+  // of the image are zeros and are not read.
   __device__ __forceinline__ void add(const StripArgs& args, const StripJob<S>& job, uint32_t row,
                                       bool inside, int e) {
     float window[S::kWindow][S::kVec], filtered[S::kWide][S::kVec] = {};
@@ -169,8 +169,8 @@ struct StripSums {
   }
 };
 
-// Writes the thread's part of an output row, of which `left` columns are in the image; whether all of it
-// is finite, where that matters.
+// Writes the thread's part of an output row, of which `left` columns are in the image. Returns
+// whether it is all finite, if that matters.
 template <typename S>
 __device__ __forceinline__ bool write_row(const StripArgs& args, typename S::scalar_t* target,
                                           int left, const float (&sums)[S::kWide][S::kVec]) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ bool write_row(const StripArgs& args, typename S::sca
   return zero == 0;
 }
 
-// Writes the thread's part of all rows anew. Note [Taps that are not there]
+// Computes the thread's part of all rows again. Note [Taps that are not there]
 template <typename S>
 __device__ __noinline__ void write_directly(const StripArgs& args) {
   using scalar_t = typename S::scalar_t;
@@ -219,7 +219,7 @@ __device__ __forceinline__ int stages_of(const StripArgs& args) {
   return ceil_div((args.rows / S::kUp + S::kLead) * S::kDown, S::kRows);
 }
 
-// Begins to copy a stage's rows, to slot `slot`; `stage` counts from the strip's beginning.
+// Starts to copy a stage's rows to slot `slot`; `stage` counts from the strip's beginning.
 template <typename S>
 __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJob<S>& job,
                                             const CUtensorMap& map, int stage, int slot) {
@@ -234,7 +234,7 @@ __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJo
   commit_copies();
 }
 
-// Waits for the rows of a slot, and until the team has done with those of the slot before.
+// Waits until a slot's rows have arrived and the team has finished with the slot before.
 template <typename S>
 __device__ __forceinline__ void wait_for_stage(const StripArgs& args, const StripJob<S>& job,
                                                int slot, int parity) {
@@ -252,7 +252,7 @@ __device__ __forceinline__ void wait_for_stage(const StripArgs& args, const Stri
   }
 }
 
-// Walks down the strip, of which the first stages are on their way; whether all results are finite.
+// Walks down the strip, whose first stages are being fetched; returns whether all results are finite.
 template <typename S, bool kSeparable>
 __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& job,
                                      const CUtensorMap& map, const FilterTaps<S::kTaps>& taps) {
@@ -261,7 +261,7 @@ __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& j
   const int column = job.column + job.lane_x * S::kWide, left = args.horizontal.out - column;
   const bool writes = job.active && left > 0 && job.channel < args.channels;
   const unsigned rows = writes ? min(args.rows, args.vertical.out - job.row) : 0;
-  int done = (S::kUp == 2) - S::kLead * S::kUp;  // rows of the strip
+  int done = (S::kUp == 2) - S::kLead * S::kUp;  // output rows of the strip
   const int64_t step = static_cast<int64_t>(args.horizontal.out) * args.channels;
   auto* target =
       job.y + (job.row + done) * step + static_cast<int64_t>(column) * args.channels + job.channel;
@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(kStripThreads, S::kBlocks)
   for (int stage = 0; stage < S::kStages - 1; ++stage) {
     if (stage < stages_of<S>(args)) fetch_stage<S>(args, job, map, stage, stage);
   }
-  const bool separable = read_filter<S>(args, taps);  // after which all threads see the barriers
+  const bool separable = read_filter<S>(args, taps);  // its end makes the barriers visible to all
   bool finite;
   if constexpr (S::kTwoDimensional) {
     finite = separable ? walk<S, true>(args, job, map, taps) : walk<S, false>(args, job, map, taps);

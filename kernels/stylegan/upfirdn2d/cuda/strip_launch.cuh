@@ -5,9 +5,9 @@
 
 namespace lltm_jit {
 
-// What a thread owns, of tensors whose columns lie side by side, and whose channels do. The more columns,
-// the fewer loads and conversions for each, and the fewer threads have room. Few, where loads of floats would
-// have strides of 32 bytes, of which two fall into each bank.
+// The columns and channels of a thread, for planes and for channels last. More columns mean fewer
+// loads and conversions for each, but fewer threads fit. kFew: with more columns, loads of floats
+// would have strides of 32 bytes, of which two fall into each bank.
 template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PlaneShape {
   static constexpr int kVec = 1;
@@ -35,10 +35,10 @@ inline StripAxis strip_axis(const UpfirdnAxis& axis) {
 }
 
 // Note [Waves]
-// All blocks do the same work, and those of the last wave leave the chip idle if they are few. So with
-// many taps, of which each strip reads and filters some kTaps rows more than it writes, strips are as high
-// as leaves work for the whole chip, and at (16, 512, 64, 64) the registers are limited so that one wave,
-// or two full ones, take all blocks. With few taps there are many blocks.
+// All blocks do the same work, so the chip idles while a last wave of few blocks runs. With many
+// taps, each strip reads and filters about kTaps rows more than it writes. So strips are then as
+// high as leaves work for the whole chip, and at (16, 512, 64, 64) the registers are limited so
+// that one wave, or two full ones, take all blocks. With few taps there are many blocks.
 template <typename S>
 int rows_of_strip(const StripArgs& args, int64_t teams_across) {
   constexpr bool kManyPixels = S::kVec > 1 && S::kTaps > 8;
@@ -55,8 +55,8 @@ int rows_of_strip(const StripArgs& args, int64_t teams_across) {
   return rows;
 }
 
-// Whether a block has room for `shared` bytes beside those that its kernel has. More than 48 KB together
-// need asking for, which launch() does where `shared` alone is more.
+// Whether a block has room for `shared` bytes beside its kernel's static ones. More than 48 KB together
+// must be requested, which launch() does if `shared` alone is more: so it may raise `shared`.
 inline bool fit_shared_memory(int of_kernel, int* shared) {
   constexpr int kUnasked = 48 * 1024;
   if (*shared + of_kernel <= kUnasked) return true;
@@ -68,7 +68,7 @@ inline bool fit_shared_memory(int of_kernel, int* shared) {
   return ask_once(ask, &most) == cudaSuccess && *shared + of_kernel <= most;
 }
 
-// Makes rows as long as boxes must be, and the map of x. Note [Rows in boxes]
+// Extends rows to the length that boxes need, and makes the map of x. Note [Rows in boxes]
 template <typename S>
 bool make_boxes(CUtensorMap* map, StripArgs* args) {
   using scalar_t = typename S::scalar_t;
@@ -88,8 +88,8 @@ bool make_boxes(CUtensorMap* map, StripArgs* args) {
   }
 }
 
-// cudaErrorInvalidConfiguration, and nothing is launched, where the chip has too little shared memory or
-// there are too many strips.
+// Launches nothing and returns cudaErrorInvalidConfiguration if the chip has too little shared
+// memory or there are too many strips.
 template <typename S>
 cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   using scalar_t = typename S::scalar_t;
@@ -117,7 +117,7 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
       architecture >= 90 && row_bytes_of_x % 16 == 0 && aligned(16, call.x) && map_encoder();
   args.async = aligned(4, call.x) && row_bytes_of_x % 4 == 0;
   if (!pixels) {
-    // The engine's boxes begin at multiples of 16 bytes, and copies by threads at whole words.
+    // The copy engine's boxes begin at multiples of 16 bytes, copies by threads at whole words.
     const int grain = args.boxes ? 16 : args.async ? 4 : sizeof(scalar_t);
     const int lead = (args.horizontal.start & 15) * int(sizeof(scalar_t)) & (grain - 1);
     args.lead = lead / int(sizeof(scalar_t));
@@ -125,28 +125,28 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
     args.skip = lead / S::kLoadBytes * S::kLoadBytes;
     args.words = (lead - args.skip) / 4;
   }
-  // The channels of a group: fewer leave more columns, of which more are the group's own.
+  // The channels of a group. With fewer channels it has more columns, and shares fewer with its neighbours.
   constexpr int kMostChannelLanes = (S::kTaps <= 8 ? 256 : 128) / (sizeof(scalar_t) * S::kVec);
   args.channel_lanes =
       pixels ? round_up_to_power(ceil_div(args.channels, S::kVec), kMostChannelLanes) : 1;
   const auto columns_of = [](int lanes_x) { return (lanes_x - 1) * S::kStep + S::kWindow; };
   int most_lanes_x = pixels ? kStripThreads / args.channel_lanes : 32;
-  constexpr int kMostOfBox = 256 - 32;  // elements on an axis, less what rounding adds
+  constexpr int kMostOfBox = 256 - 32;  // elements on an axis, less the rounding
   while (args.boxes && columns_of(most_lanes_x) > kMostOfBox) most_lanes_x /= 2;
-  // Narrow images leave some lanes idle: groups of fewer have more columns of others to copy.
+  // In narrow images some lanes idle, because smaller groups would copy more of their neighbours' columns.
   const int least_lanes_x = pixels ? max(32 / args.channel_lanes, 1) : 4;
   const int lanes_x =
       max(least_lanes_x, round_up_to_power(ceil_div(call.horizontal.out, S::kWide), most_lanes_x));
   args.lanes = lanes_x * args.channel_lanes;
   args.team = max(args.lanes, 32);
-  // Boxes of few taps are so small that the engine's time for each counts: those of a block are one.
+  // Boxes of few taps are so small that the engine's time per box counts, so a block's boxes are one.
   if (args.boxes && !pixels && S::kUp == 1 && S::kTaps <= 8 &&
       planes >= 8 * kStripThreads / args.lanes) {
     args.team = kStripThreads;
   }
   const int columns = columns_of(lanes_x);
   constexpr int kEach = S::kPiece / sizeof(scalar_t);
-  int read = 0;  // bytes, of which the last may be of no use
+  int read = 0;  // bytes; the last ones may not be needed
   if (pixels) {
     args.row_pieces = columns * args.channel_lanes * S::kVec / kEach;
     args.piece_step = args.lanes / (args.channel_lanes * S::kVec / kEach) * args.channels;
@@ -164,7 +164,7 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   } else {
     args.row_bytes = ceil_div(max(args.lane_pieces * args.lanes * S::kPiece, read), 16) * 16;
   }
-  const int groups = args.team / args.lanes;  // of a team
+  const int groups = args.team / args.lanes;  // per team
   args.stage_bytes = groups * S::kRows * args.row_bytes;
   args.tiles_c = pixels ? ceil_div(args.channels, args.channel_lanes * S::kVec) : 1;
   args.tiles_x = static_cast<int>(ceil_div(call.horizontal.out, int64_t(lanes_x) * S::kWide));
@@ -183,7 +183,7 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
                 kStripThreads, shared, stream, args, map);
 }
 
-// The kernel whose taps are the fewest that suffice. kVec and kWide are those of `Choose`.
+// Launches the kernel with the fewest taps that suffice; `Choose` gives kVec and kWide.
 template <typename scalar_t, int kUp, int kDown, template <typename, int, int, int> class Choose>
 cudaError_t launch_strips_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream) {
   const StripAxis x = strip_axis(call.horizontal), y = strip_axis(call.vertical);

@@ -1,4 +1,4 @@
-// Strips of upfirdn2d: their arguments, and the way of input rows to shared memory and from there.
+// Strips of upfirdn2d: their arguments, and the copies of input rows to shared memory and registers.
 #pragma once
 
 #include "core/launch/launch.cuh"
@@ -11,7 +11,7 @@ namespace lltm_jit {
 struct StripAxis {
   int in, out;
   int start;  // the input index of output 0's first tap
-  int shift;  // taps of zero before the filter
+  int shift;  // zero taps before the filter
   int taps;
 };
 
@@ -20,79 +20,79 @@ struct StripArgs {
   StripAxis horizontal, vertical;
   bool exact;        // the filter has kTaps on both axes
   bool wide_stores;  // rows of y are aligned for stores of kWide
-  bool boxes;        // the copy engine brings rows to shared memory, else the threads do
+  bool boxes;        // the copy engine loads rows into shared memory; else the threads do
   bool async;        // rows of x are aligned for copies of a piece
-  // The columns of shared memory before a window: bytes that no load reads, words of the first load,
-  // and perhaps a 16-bit element.
+  // The columns in shared memory before a window, in all and in parts: `skip` bytes that no load
+  // reads, `words` words of the first load, and if `odd` a 16-bit element.
   int lead;
   int skip, words;
   bool odd;
-  int channels;              // that lie side by side, else 1
+  int channels;              // if the channels are last, else 1
   int64_t x_plane, y_plane;  // elements of a plane, or of an image of pixels
   int rows;                  // output rows of a strip
-  int lanes, channel_lanes;  // threads of a group; those among the channels
-  int team;                  // threads that share stages: those of one group, or of several
+  int lanes, channel_lanes;  // threads of a group; of these, threads along the channels
+  int team;                  // threads that share stages: one group's, or several groups'
   int row_bytes;             // of a row in shared memory
-  int stage_bytes;           // of the rows of each group of a team
-  int row_pieces;            // 4 bytes of a plane's row, or 16 of a row of pixels
-  int lane_pieces;           // that a thread copies of a row, at most 32
-  int piece_step;            // elements of x from one of them to the next
+  int stage_bytes;           // of the rows of all groups of a team
+  int row_pieces;            // of 4 bytes in a plane's row, 16 in a row of pixels
+  int lane_pieces;           // of a row that a thread copies, at most 32
+  int piece_step;            // elements of x from one piece to the next
   int tiles_c, tiles_x, tiles_y;
-  int jobs;    // of teams
-  int planes;  // in all, or images of pixels
+  int jobs;    // strips of teams
+  int planes;  // planes, or images of pixels, in all
 };
 
 constexpr int kStripThreads = 128;
 constexpr int kBoxAlignment = 128;  // of a stage
 
-// A kernel: its factors, the taps it has on each axis, and the channels and columns that a thread owns.
+// A kernel's factors, its taps on each axis, and the channels and columns that a thread owns.
 template <typename T, int kUp_, int kDown_, int kTaps_, int kVec_, int kWide_>
 struct Strip {
   using scalar_t = T;
   static constexpr int kUp = kUp_, kDown = kDown_, kTaps = kTaps_, kVec = kVec_, kWide = kWide_;
-  // Input rows of a stage, and stages. With little to do for a row, waits are for more of them.
+  // Input rows per stage, and stages. With little work per row, a stage has more rows for each wait.
   static constexpr bool kTall = kTaps > 8 && (kVec > 1 || kDown == 2);
   static constexpr bool kQuick = kTaps <= 4 && kVec == 1 && kDown == 2 && sizeof(T) == 4;
   static constexpr int kRows = kTall || kQuick ? 8 : 4, kStages = kTall ? 2 : 3;
   static constexpr int kBarriers = kStripThreads / 32 * kStages;
   // Blocks that an SM has room for. Note [Waves]
   static constexpr int kBlocks = kTaps == 12 && kUp == 1 ? (sizeof(T) == 2 ? 4 : 2) : 3;
-  static constexpr bool kTwoDimensional = kTaps <= 8;  // takes filters that are not separable, too
+  static constexpr bool kTwoDimensional = kTaps <= 8;  // supports filters that are not separable
   static constexpr int kStep = kWide * kDown / kUp;    // input columns from one thread to the next
   static constexpr int kWindow = kUp == 2 ? (kWide + kTaps) / 2 : (kWide - 1) * kDown + kTaps;
   static constexpr int kSums = kTaps / kDown;  // output rows that an input row adds to
-  // The first steps, which complete no row, or with kUp = 2 one.
+  // The first steps, which complete no row, except one with kUp = 2.
   static constexpr int kLead = kUp == 2 ? kTaps / 2 : kSums - 1;
-  // A thread's loads of a plane's row, a word at least, since columns of 16 bits are read in pairs.
+  // The size of a thread's loads of a plane's row: at least a word, since 16-bit columns are read in pairs.
   static constexpr int kLoadBytes = kStep * sizeof(T) % 16 == 0  ? 16
                                     : kStep * sizeof(T) % 8 == 0 ? 8
                                                                  : 4;
   static constexpr int kWords = sizeof(T) == 2 ? (kWindow - 1) / 2 + 2 : kWindow;
-  // The window begins at any word of the first load.
+  // The window may begin at any word of the first load.
   static constexpr int kLoads = (kWords * 4 + 2 * (kLoadBytes - 4) + 3) / kLoadBytes;
   static constexpr int kPiece = kVec == 1 ? 4 : 16;
-  // The pieces of a thread where a group is 32 columns wide.
+  // A thread's pieces if a group is 32 lanes wide.
   static constexpr int kUsualPieces =
       (((31 * kStep + kWindow + 1) * int(sizeof(T)) + 3) / 4 + 31) / 32;
 };
 
-// Which strip a group has, and the group's shared memory.
+// The strip of a group, and the group's shared memory.
 template <typename S>
 struct StripJob {
   using scalar_t = typename S::scalar_t;
-  const scalar_t* x;  // of the plane, or of the image's first channel that the group has
+  const scalar_t* x;  // of the plane, or of the group's first channel in the image
   scalar_t* y;
-  int64_t plane;  // its number, or the image's
+  int64_t plane;  // number of the plane, or of the image
   int lane, lane_x, lane_c;
-  int channel;  // the first of the thread
+  int channel;  // the thread's first
   int group_channel;
-  int column, row;  // of the first output of the group
+  int column, row;  // of the group's first output
   bool active;
-  uint32_t pieces;  // which of the thread's pieces are inside the image, a bit each
-  int source;       // where the first of them lies in a row of x, in elements
+  uint32_t pieces;  // a bit for each of the thread's pieces: inside the image
+  int source;       // of the first piece in a row of x, in elements
   char* shared;
   uint32_t target;        // the address in shared memory of the thread's first piece
-  CopyBarrier* barriers;  // S::kStages of the team
+  CopyBarrier* barriers;  // the team's S::kStages barriers
 
   __device__ StripJob(const StripArgs& args, char* all_shared, CopyBarrier* all_barriers) {
     const int team = threadIdx.x / args.team;
@@ -121,7 +121,7 @@ struct StripJob {
     if (!args.boxes) choose_pieces(args);
   }
 
-  // The first column of x in shared memory, and the first row.
+  // The first column of x in shared memory; first_row() is its first row.
   __device__ __forceinline__ int first_column(const StripArgs& args) const {
     return column * S::kDown / S::kUp + args.horizontal.start - args.lead;
   }
@@ -158,10 +158,10 @@ struct StripJob {
 };
 
 // Note [Rows in boxes]
-// From 9.0 on one thread of a team asks the copy engine for the rows of a stage; it writes zeros where
-// they are outside of the image. Rows must be multiples of 16 bytes long, and boxes must begin at such a
-// multiple, below zero too: any other is an illegal instruction. So windows do not begin where loads do,
-// and RawWindow reorders what they bring. Other rows are copied by the threads, in pieces.
+// From 9.0 on, one thread of a team has the copy engine load the rows of a stage, with zeros outside of
+// the image. Rows must be multiples of 16 bytes long, and boxes must begin at such a multiple, also
+// below zero: any other box is an illegal instruction. So a window may begin later than its box, and
+// RawWindow shifts the columns after loading them. The threads copy all other rows, in pieces.
 template <typename S>
 __device__ __forceinline__ void fetch_box(const StripArgs& args, const StripJob<S>& job,
                                           const CUtensorMap& map, int first, int slot) {
@@ -179,9 +179,9 @@ __device__ __forceinline__ void fetch_box(const StripArgs& args, const StripJob<
 #endif
 }
 
-// Begins to copy the rows of a stage, from row `first` on, to shared memory at `offset` of the
-// group's; rows and columns outside are zeros. What threads do for a row beside the copies counts: the
-// addresses go from row to row.
+// Starts to copy the rows of a stage, from row `first` on, to the group's shared memory at
+// `offset`; rows and columns outside are zeros. A thread's other work for a row takes time, too: so
+// it steps the addresses from row to row.
 template <typename S>
 __device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob<S>& job, int first,
                                            int offset) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob
     const bool inside = static_cast<unsigned>(first + r) < static_cast<unsigned>(args.vertical.in);
     const uint32_t pieces = inside ? job.pieces : 0;
     const auto copy = [&](int k) {
-      // Past the row's end in shared memory there is room for as many pieces as there are lanes.
+      // After a row's end, shared memory has room for as many pieces as there are lanes.
       copy_async<S::kPiece>(target + k * step, source + k * args.piece_step,
                             pieces >> k & 1 ? S::kPiece : 0);
     };
@@ -214,7 +214,7 @@ __device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob
   }
 }
 
-// The same at once, for planes whose rows are not aligned.
+// The same, but synchronous, for planes whose rows are not aligned.
 template <typename S>
 __device__ __forceinline__ void copy_rows(const StripArgs& args, const StripJob<S>& job, int first,
                                           int offset) {
@@ -234,7 +234,7 @@ __device__ __forceinline__ void copy_rows(const StripArgs& args, const StripJob<
   }
 }
 
-// kCount words of shared memory.
+// Loads kCount words of shared memory.
 template <int kCount>
 __device__ __forceinline__ void load_words(uint32_t address, uint32_t* words) {
   if constexpr (kCount == 4) {
@@ -250,7 +250,7 @@ __device__ __forceinline__ void load_words(uint32_t address, uint32_t* words) {
   }
 }
 
-// The columns of a row that begin at word kFirst of `words`, or half a word later.
+// Gives the columns of a row that begin at word kFirst of `words`, or half a word later.
 template <typename S, int kFirst>
 __device__ __forceinline__ void take_window(const uint32_t* words, bool odd,
                                             float (&window)[S::kWindow][S::kVec]) {
@@ -267,7 +267,7 @@ __device__ __forceinline__ void take_window(const uint32_t* words, bool odd,
   }
 }
 
-// The columns that a thread's outputs need of one row, from shared memory.
+// Reads the columns that a thread's outputs need of one row from shared memory.
 template <typename S>
 __device__ __forceinline__ void read_window(const StripArgs& args, const StripJob<S>& job,
                                             uint32_t row, float (&window)[S::kWindow][S::kVec]) {
@@ -283,7 +283,7 @@ __device__ __forceinline__ void read_window(const StripArgs& args, const StripJo
 #pragma unroll
       for (int v = 0; v < S::kVec; ++v) window[w][v] = to_opmath(pack.values[v]);
       address += step;
-      // Else every address is a product, in the pipe of the FMAs.
+      // Without this, every address would be a product, which takes the FMAs' pipe.
       asm volatile("" : "+r"(address));
     }
   } else {
@@ -295,7 +295,7 @@ __device__ __forceinline__ void read_window(const StripArgs& args, const StripJo
       load_words<kOfLoad>(address + k * S::kLoadBytes, words + k * kOfLoad);
     }
     words[S::kLoads * kOfLoad] = 0;
-    // The same for all threads. A choice at each element would take longer.
+    // The condition is the same for all threads. A choice for each element would take longer.
     if (kOfLoad == 1 || args.words == 0) {
       take_window<S, 0>(words, args.odd, window);
     } else if (kOfLoad == 2 || args.words == 1) {

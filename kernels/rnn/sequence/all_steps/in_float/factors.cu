@@ -1,4 +1,4 @@
-// Before a product of floats: the scales of both factors, and the right one's parts.
+// Prepares the factors of a product of floats: the scales of both factors, and the right one's parts.
 #include "core/launch/launch.cuh"
 #include "core/memory/bulk_copy.cuh"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
@@ -19,7 +19,7 @@ __device__ __forceinline__ uint32_t warp_max(uint32_t value) {
   return value;
 }
 
-// Each block takes every gridDim.x-th tile; a warp has eight rows of a tile, a lane four neighbours.
+// Each block takes every gridDim.x-th tile. A warp has eight rows of a tile, a lane four neighbours in each.
 constexpr int kWarps = kThreads / 32, kRowsOfWarp = 8, kTileColumns = 32 * kWidth;
 
 __device__ __forceinline__ void find_magnitudes_of(const FloatFactor& factor, uint32_t* magnitudes,
@@ -106,7 +106,7 @@ __device__ __forceinline__ void load_step(const FloatFactor& factor, int64_t vec
   }
 }
 
-// A block splits a stage, and a thread two steps of a column.
+// A block splits one stage, and a thread splits two steps of a column.
 template <bool kDepthInside>
 __global__ void __launch_bounds__(kThreads)
     split_right_factor(const __grid_constant__ FloatProductArgs args) {
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (threadIdx.x == 0) wait_for_bulk_stores();
 #else
-  __trap();  // never launched: the host asks
+  __trap();  // never launched, because the host asks first
 #endif
 }
 

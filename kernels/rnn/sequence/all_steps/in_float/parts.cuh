@@ -1,5 +1,5 @@
-// The right factor of a product of floats, split, as tiles that tensor cores read: Note [Products of all steps in
-// float] (kernels.h).
+// The right factor of a product of floats, split into the tiles that tensor cores read: Note
+// [Products of all steps in float] (kernels.h).
 #pragma once
 
 #include "core/launch/launch.cuh"
@@ -9,16 +9,16 @@
 
 namespace lltm_jit {
 
-// A block computes kTile x kTile results. An instruction covers kStep of the depth, and a copy to shared memory kStage.
+// A block computes kTile x kTile results. An instruction covers kStep of the depth, a copy to shared memory kStage.
 constexpr int kTile = 128, kStep = 16, kStage = kSwizzledRow, kSteps = kStage / kStep;
-constexpr int kWidth = 4;  // numbers of one access
+constexpr int kWidth = 4;  // numbers per access
 
-// A stage of a tile of columns, as core/products/wgmma.cuh describes the layout. Column x of the tile is row
-// row_of_column(x): so a lane has the sums of four columns that are next to each other.
+// A stage of a tile of columns, in the layout of core/products/wgmma.cuh. Column x of the tile is
+// row row_of_column(x), so that a lane has the sums of four neighbouring columns.
 struct StageParts {
   Half high[kTile][kStage], low[kTile][kStage];
 
-  // Eight neighbouring numbers of a row.
+  // Splits eight neighbouring numbers of a row.
   __device__ __forceinline__ void split(int row, int chunk, const uint32_t* numbers, float scale) {
     HalfParts pairs[4];
 #pragma unroll

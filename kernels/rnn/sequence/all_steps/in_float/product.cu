@@ -8,8 +8,8 @@
 namespace lltm_jit {
 namespace {
 
-// Shared memory holds kStages stages. Two warpgroups multiply, 64 rows of the tile each; the third requests the
-// stages, and loads the factors of the columns' sums.
+// Shared memory holds kStages stages. Two warpgroups multiply 64 rows of the tile each. The third
+// one fetches the stages, and loads the factors of the columns' sums.
 constexpr int kStages = 3, kGroups = 2, kBlock = 128 * (kGroups + 1);
 
 struct Stage {
@@ -21,7 +21,7 @@ struct SharedMemory {
   FourColumns columns[kTile / kWidth];
   CopyBarrier full[kStages], empty[kStages], columns_there;
 };
-// The layout's blocks are aligned to 1024 bytes.
+// The layout's blocks must be aligned to 1024 bytes.
 constexpr int kSharedBytes = int(sizeof(SharedMemory)) + 1024;
 
 struct Tiles {
@@ -31,7 +31,7 @@ struct Tiles {
       : across(ceil_div(b.vectors, kTile)), down(ceil_div(a.vectors, kTile)) {}
 };
 
-// A block's results, and its stages of the depth.
+// The results of a block, and its stages of the depth.
 struct Part {
   int64_t row, column, first, stages, all_stages;
   int split;
@@ -47,7 +47,7 @@ struct Part {
   }
 };
 
-// For one thread: loads every stage into its slot, once the products of the stage before have freed it.
+// One thread loads every stage into its slot, once the products of the slot's previous stage have freed it.
 template <bool kDepthInside, bool kTf32>
 __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& part,
                                              const CUtensorMap& a, const void* b_parts) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& p
     constexpr int kPartsBytes = kTf32 ? sizeof(stage.b.high) : sizeof(StageParts);
     full.arrive_and_expect(int(sizeof(stage.a)) + kPartsBytes);
     Rows<kDepthInside>::bring(stage.a, a, part.row, (part.first + i) * kStage, full);
-    copy_bulk(shared_address(&stage.b), source + i, kPartsBytes, full);  // the upper ones first
+    copy_bulk(shared_address(&stage.b), source + i, kPartsBytes, full);  // upper parts come first
   }
 }
 
@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
   for (int i = 0; i < 2; ++i) {
     scales[i] = HalfScale(args.magnitudes[min(row + i, args.a.vectors - 1)]).scale;
   }
-  constexpr int kPiece = 128;  // of the depth, whose sums are truncated
+  constexpr int kPiece = 128;  // of the depth, per truncated sum
   StepParts parts[2];
   Sums truncated = {};
   const auto move_sums = [&] {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
       }
       wgmma_of_registers(truncated, own.high, high + step * kChunks);
       commit_products();
-      // The other parts are free then, and after the first step so is the stage before.
+      // Then the other parts are free and, after the first step, so is the previous stage.
       wait_for_products<1>();
       if (step == 0 && i > 0 && threadIdx.x % 32 == 0) {
         shared.empty[(i - 1) % kStages].arrive();
@@ -126,10 +126,10 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
   Sums sums = {};
   multiply<kDepthInside, kTf32>(shared, args, part, row, sums);
   shared.columns_there.wait(0);
-  constexpr int kFours = kTile / 16;  // of a row
+  constexpr int kFours = kTile / 16;  // per row
   const auto column_of = [&](int four) { return four * 16 + int(threadIdx.x) % 4 * kWidth; };
   const auto sum_of = [](int i, int four, int j) { return (four * 2 + j / 2) * 4 + i * 2 + j % 2; };
-  const bool whole = args.splits == 1;  // else the sums themselves are results, for add_splits()
+  const bool whole = args.splits == 1;  // else the sums are results for add_splits()
   float* target = whole ? args.results : args.sums + part.split * args.a.vectors * args.b.vectors;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
   }
 }
 
-// Without wgmma the kernel allows one thread, which tells the host.
+// Code without wgmma allows one thread, which tells the host.
 template <bool kDepthInside, bool kTf32>
 __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
     multiply_floats(const __grid_constant__ FloatProductArgs args,
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
     compute<kDepthInside, kTf32>(shared, args, part);
   }
 #else
-  __trap();  // never launched: the host asks
+  __trap();  // never launched, because the host asks first
 #endif
 }
 
@@ -231,7 +231,7 @@ cudaError_t float_product_runs(const FloatFactor& a, const FloatFactor& b, bool*
       return cudaSuccess;
     }
   }
-  if (b.vectors % kWidth != 0) return cudaSuccess;  // the results' rows
+  if (b.vectors % kWidth != 0) return cudaSuccess;  // because of the results' rows
   const auto ask = [](int, bool* has_wgmma) {
     cudaFuncAttributes code{};
     const cudaError_t error = cudaFuncGetAttributes(&code, multiply_floats<true, false>);
@@ -252,7 +252,7 @@ cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int
   const Tiles tiles(a, b);
   double least = 0;
   for (int64_t count = 1; count <= min(max(a.depth / kLeastDepth, int64_t(1)), kMost); ++count) {
-    // In us, measured on an H200: a block, a stage of it, and the kernel that adds splits.
+    // Times in us, measured on an H200: of a block, of a stage, and of the kernel that adds splits.
     constexpr double kOfBlock = 4, kOfStage = 1.2, kOfAdding = 3, kBytesPerUs = 3e6;
     const int64_t waves = ceil_div(tiles.across * tiles.down * count, int64_t(multiprocessors));
     const int64_t stages = ceil_div(stages_of(a.depth), count);

@@ -11,7 +11,7 @@ __device__ __forceinline__ float number_at(const FloatFactor& factor, int64_t ve
                                             : k * factor.row_stride + vector];
 }
 
-// The factors of four columns' scaled sums, besides their row's, and the numbers to add.
+// The factors that unscale the sums of four columns, besides their row's factor, and the numbers to add.
 struct alignas(16) FourColumns {
   float inverse[kWidth], initial[kWidth];
 
@@ -30,12 +30,12 @@ __device__ __forceinline__ float row_inverse(const FloatProductArgs& args, int64
   return HalfScale(args.magnitudes[row]).inverse;
 }
 
-// A sum without its scale. The smaller factor comes first: both together may be too small or too large for a float.
+// A sum without its scales. The smaller factor comes first, because the factors' product may not fit in a float.
 __device__ __forceinline__ float unscaled(float sum, float of_row, float of_column) {
   return sum * fminf(of_row, of_column) * fmaxf(of_row, of_column);
 }
 
-// Four columns' results. Returns whether the sums are finite.
+// Computes the results of four columns. Returns whether the sums are finite.
 __device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of_row,
                                            const FourColumns& columns, float (&results)[kWidth]) {
   bool finite = true;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_results(float* target, bool adds, float (&
   store_pack<kWidth>(target, results);
 }
 
-// Stores results; those whose sums are not finite are computed again.
+// Stores results; sums that are not finite are computed again first.
 __device__ __noinline__ void store_anew(const FloatProductArgs& args, int64_t row, int64_t column,
                                         float4 sums, float of_row, const FourColumns& columns) {
   const float four[kWidth] = {sums.x, sums.y, sums.z, sums.w};

@@ -1,5 +1,5 @@
-// The left factor of a product of floats, which warps split as they read it: Note [Products of all steps in float]
-// (kernels.h).
+// The left factor of a product of floats, which warps split as they read it: Note [Products of all
+// steps in float] (kernels.h).
 #pragma once
 
 #include "core/memory/boxes.cuh"
@@ -7,8 +7,8 @@
 
 namespace lltm_jit {
 
-// Where a lane finds its two rows of A in shared memory, to which they come as boxes of 128 bytes of each row of
-// memory.
+// The places of a lane's two rows of A in shared memory. They arrive there in boxes with 128 bytes
+// of each row of memory.
 template <bool kDepthInside>
 class Rows {
   static constexpr int kBoxRows = kDepthInside ? kTile : kStage, kRowBytes = 128;
@@ -18,12 +18,12 @@ class Rows {
  public:
   static constexpr int kBoxes = (kDepthInside ? kStage : kTile) / kBoxColumns;
 
-  // row: the first of the two, in the tile.
+  // row: the first of the two rows, in the tile.
   __device__ __forceinline__ explicit Rows(int row) {
     const int c = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int r = kDepthInside ? row + i : 2 * c + i;  // of memory, in the box
+      const int r = kDepthInside ? row + i : 2 * c + i;  // row of memory, in the box
       const int column = kDepthInside ? 2 * c : row % kBoxColumns;
       const int box = kDepthInside ? 0 : row / kBoxColumns;
       addresses_[i] =
@@ -68,7 +68,7 @@ class Rows {
   uint32_t addresses_[2];
 };
 
-// A step of A, as instructions take it.
+// A step of A in the layout of the instructions' operands.
 struct StepParts {
   uint32_t high[4], low[4];
 

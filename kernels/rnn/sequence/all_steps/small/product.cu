@@ -8,35 +8,35 @@
 namespace lltm_jit {
 namespace {
 
-constexpr int kTile = 16, kDepth = 4;  // results of a block, and what a warp multiplies at once
+constexpr int kTile = 16, kDepth = 4;  // results per block; depth that a warp multiplies at once
 constexpr int kResults = kTile * kTile, kSums = kResults + kTile;
-constexpr int kRows = 2, kColumns = 4;  // results of a lane
-constexpr int kWidth = 4;               // numbers of a copy
+constexpr int kRows = 2, kColumns = 4;  // results per lane
+constexpr int kWidth = 4;               // numbers per copy
 constexpr int kStages = 4, kMostWarps = 16;
-// More than kDeep may be shared by a cluster; a block alone has at most kMostDepthOfBlock.
+// A cluster may share a depth above kDeep; a single block takes at most kMostDepthOfBlock.
 constexpr int kDeep = 512, kMostDepthOfBlock = 1024, kBlocksOfCluster = 8;
 
 LLTM_JIT_HOST_DEVICE int64_t tiles_of(const SmallProductArgs& args) {
   return ceil_div(args.rows, int64_t(kTile)) * ceil_div(args.columns, int64_t(kTile));
 }
-// Those that share a depth among kBlocks, each.
+// The number of warps per block if kBlocks blocks share a depth.
 template <int kBlocks>
 LLTM_JIT_HOST_DEVICE int warps_of(const SmallProductArgs& args) {
   return min(int(ceil_div(args.depth, int64_t(kStages * kDepth * kBlocks))), kMostWarps);
 }
-// Those that share no depth are no part of a cluster of others.
+// The number of blocks. A product that shares no depth gives each block of a cluster a tile of its own.
 template <int kBlocks>
 LLTM_JIT_HOST_DEVICE int blocks_of(const SmallProductArgs& args) {
   const auto tiles = int(tiles_of(args));
   return kBlocks * (args.a.depth_inside ? ceil_div(tiles, kBlocks) : tiles);
 }
 
-// kDepth numbers of each of a tile's vectors, as they lie in memory.
+// kDepth numbers of each of a tile's vectors, in the layout of memory.
 template <typename T, bool kDepthInside>
 struct Slice {
   T numbers[kTile * kDepth];
 
-  // Of kCount vectors from `first` on.
+  // Reads kCount vectors from `first` on.
   template <int kCount>
   __device__ __forceinline__ void read(int first, float (&values)[kCount][kDepth]) const {
     if constexpr (kDepthInside) {
@@ -60,17 +60,17 @@ struct Stage {
   Slice<T, kBInside> b;
 };
 
-// A warp's.
+// A warp's part of shared memory.
 template <typename Stage>
 struct Shared {
   union {
     Stage stages[kStages];
-    float sums[kSums];  // of the products, and of A's rows
+    float sums[kSums];  // of the products, then of A's rows
   };
 };
 
 #if __CUDA_ARCH__ >= 900
-// Four numbers that another block of the cluster has at the same place.
+// Loads four numbers at the same place in another block of the cluster.
 __device__ __forceinline__ void load_four(int block, const float* place, float (&four)[4]) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;"
@@ -89,12 +89,12 @@ __device__ __forceinline__ void synchronize_blocks() {
 }
 #endif
 
-// What a lane copies of every stage: kWidth numbers of A or B.
+// The part of every stage that a lane copies: kWidth numbers of A or B.
 template <typename T>
 struct Copies {
   const T* from;           // at depth 0
-  int vector, depth, end;  // of the first number, and the factor's end
-  int64_t of_depth;        // from a number to the next one of its vector
+  int vector, depth, end;  // of the first number; the factor's end
+  int64_t of_depth;        // stride between numbers of a vector
   bool exist;
 
   __device__ __forceinline__ Copies(const SmallFactor& factor, int lane, int first, int64_t vectors,
@@ -119,7 +119,7 @@ struct Copies {
   }
 };
 
-// Of kBlocks that share the depth.
+// Computes a tile, whose depth kBlocks blocks share.
 template <typename T, bool kAInside, bool kBInside, int kBlocks = 1>
 __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int tile, int block,
                                               char* all_shared) {
@@ -127,9 +127,9 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
   const int across = int(ceil_div(args.columns, int64_t(kTile)));
   const int first_row = tile / across * kTile, first_column = tile % across * kTile;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // No more than alone, whatever others of the launch need, so that the sums are the same.
+  // As many as if launched alone, whatever the launch's other products need, so that the sums are the same.
   const int warps = warps_of<kBlocks>(args), shares = kBlocks * warps;
-  const int share = warp < warps ? block * warps + warp : int(args.depth);  // which is nothing
+  const int share = warp < warps ? block * warps + warp : int(args.depth);  // past the end: nothing
   const int row = lane / 4 * kRows, column = lane % 4 * kColumns;
   const bool of_b = lane >= kTile;
   Copies<T> copies(of_b ? args.b : args.a, lane % kTile, of_b ? first_column : first_row,
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
     if (column == 0) shared[warp].sums[kResults + row + r] = of_rows[r];
   }
   __syncthreads();
-  // From place i of a warp's sums.
+  // Writes four sums, which begin at place i of a warp's sums.
   const auto write = [&](int i, float (&four)[kWidth]) {
     if (i >= kResults) {
       const int64_t to = first_row + i - kResults;
@@ -230,7 +230,7 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
       }
       write(i, four);
     }
-    synchronize_blocks();  // whose memory others read until then
+    synchronize_blocks();  // others read this block's memory until here
   }
 #endif
 }
@@ -269,7 +269,7 @@ cudaError_t launch_as(const SmallProducts& all, cudaStream_t stream) {
                          stream, all);
 }
 
-// function(T) for 16 bits and floats.
+// Calls function(T) for 16-bit types and floats.
 template <typename Function>
 auto of_type(ElementType type, const Function& function) {
   return type == ElementType::Half       ? function(Half())
@@ -277,7 +277,7 @@ auto of_type(ElementType type, const Function& function) {
                                          : function(float());
 }
 
-// Whether clusters can share a depth here.
+// Whether clusters can share a depth on this GPU.
 bool clusters_run(ElementType type) {
   return of_type(type, [](auto one) {
     using T = decltype(one);
@@ -295,7 +295,7 @@ bool clusters_run(ElementType type) {
   });
 }
 
-// Whether a cluster is quicker than a block, and than the library.
+// Whether a cluster is faster than a single block and than the library.
 bool is_deep(const SmallProductArgs& args) {
   constexpr int64_t kMostProducts = int64_t(1) << 24;
   return !args.a.depth_inside && args.depth > kDeep &&
@@ -310,7 +310,7 @@ bool is_whole(const SmallFactor& factor, int64_t vectors, int64_t depth, int byt
 }  // namespace
 
 bool small_product_pays(const SmallProductArgs& args) {
-  // About a block or a cluster for each SM.
+  // About one block or cluster per SM.
   constexpr int64_t kMostTiles = 160;
   const int bytes = args.type == ElementType::Float ? 4 : 2;
   const bool pays = args.rows * args.columns * args.depth > 0 && tiles_of(args) <= kMostTiles &&

@@ -1,4 +1,4 @@
-// Note [Small products of all steps], of tensors.
+// Note [Small products of all steps] for tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@
 namespace lltm_jit {
 
 #ifdef LLTM_JIT_CUDA
-// A B without its results, if the kernel takes it. Where the depth of both lies outside, rows of B may lie elsewhere, and
-// the others may begin at another element of it, `from`.
+// The arguments of A B without its results, if the kernel supports them. If the depth is inside neither
+// factor, some rows of B may lie elsewhere, and the others may begin `from` elements further on in B.
 inline std::optional<SmallProductArgs> small_product(const at::Tensor& a, const at::Tensor& b,
                                                      const SmallRows& rows_of_b = {},
                                                      int64_t from = 0) {
@@ -41,8 +41,8 @@ inline void multiply_small(const SmallProducts& all) {
 }
 #endif
 
-// A B, plus `initial` in each row, or no tensor where the kernel does not take it. sums: if not null, the sums of A's rows
-// come along where the depth of both lies outside.
+// A B, plus `initial` in each row; an undefined tensor if the kernel does not support it. If `sums`
+// is not null and the depth is inside neither factor, it gets the sums of A's rows.
 inline at::Tensor multiply_small(const at::Tensor& a, const at::Tensor& b,
                                  const std::optional<at::Tensor>& initial,
                                  at::Tensor* sums = nullptr) {

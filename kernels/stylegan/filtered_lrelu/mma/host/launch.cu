@@ -10,7 +10,7 @@
 namespace lltm_jit {
 namespace {
 
-// The call as the kernel sees it; false if it is not for this shape.
+// Fills the kernel's arguments; false if the call does not fit this shape.
 bool make_call(const FilteredLreluArgs& args, const MmaShape& shape, MmaCall* call) {
   if (!plan_mma(args, shape, &call->plan)) return false;
   call->args = args;

@@ -1,5 +1,5 @@
-// Accesses to memory that depend on a condition, in code without branches: around a branch the
-// compiler does not reorder. For data that is used once.
+// Predicated memory accesses without branches, because the compiler does not reorder code around a
+// branch. They are for data that is used once.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ __device__ __forceinline__ void store_if(void* to, uint16_t piece, bool conditio
       : "memory");
 }
 
-// 0 where the condition is false.
+// Loads a word, or gives 0 if the condition is false.
 __device__ __forceinline__ uint32_t load_if(const uint32_t* from, bool condition) {
   uint32_t value;
   asm volatile(
@@ -44,7 +44,7 @@ __device__ __forceinline__ uint32_t load_if(const uint32_t* from, bool condition
   return value;
 }
 
-// Into the second level of cache.
+// Prefetches into the second-level cache.
 __device__ __forceinline__ void prefetch_if(const void* from, bool condition) {
   asm volatile(
       "{.reg .pred p;\n"

@@ -1,4 +1,4 @@
-// The sign map as a walk meets it: see sign_map.h.
+// The part of the sign map that a walk reads or writes: see sign_map.h.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/memory/conditional_access.cuh"
@@ -7,11 +7,11 @@
 
 namespace lltm_jit {
 
-// The tiles of the sign map that a step meets, from the first of the block on.
+// The tiles of the sign map that a step meets, counted from the first of the block.
 struct MapRow {
   uint32_t* words;
   uint32_t* flags;
-  int first, end;  // those that are in the map, and this walk's to write
+  int first, end;  // the tiles in the map that are this walk's
   __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile < end; }
   __device__ __forceinline__ uint32_t* word(int tile) const {
     return words + tile * SignMap<int>::kTileWords;
@@ -27,16 +27,16 @@ __device__ __forceinline__ MapRow map_row(const MmaCall& call, const Place<K>& p
           inside ? place.end_map_tile : place.first_map_tile};
 }
 
-// The signs that a step reads. Its words `negative` are loaded a step before: a word's place is taken by
-// the next step's as soon as the word is used. Words `clamped`, which are seldom read, are brought as
-// near as the second cache.
+// The signs that a step reads. Its `negative` words are loaded a step ahead: each word is replaced
+// by the next step's as soon as it has been used. The `clamped` words, which are seldom read, are
+// prefetched into the second-level cache.
 template <typename K>
 struct ReadSigns {
   static constexpr int kWords =
       ceil_div(K::kTiles + 3, 4);  // a block may begin within a tile of the map
   uint32_t negative[kWords];
-  uint32_t clamped_tiles;  // a bit for each tile: whether its words `clamped` are read
-  uint32_t next_flag;      // the same of this lane's tile in the next step
+  uint32_t clamped_tiles;  // a bit per tile: whether its `clamped` words are read
+  uint32_t next_flag;      // the same for this lane's tile in the next step
 
   __device__ __forceinline__ void begin(const MmaCall& call, const Place<K>& place) {
     const MapRow map = map_row(call, place, 0);
@@ -48,7 +48,7 @@ struct ReadSigns {
   static __device__ __forceinline__ uint32_t flag(const MapRow& map) {
     return load_if(map.flags + lane(), lane() < kWords && map.has(lane()));
   }
-  // Words as if the first tile of v were the first of a tile of the map.
+  // Shifts words as if the first tile of v were the first of a tile of the map.
   static __device__ __forceinline__ void align(uint32_t (&words)[kWords], int shift) {
     const uint32_t mask = (0xffu << shift & 0xffu) * 0x01010101u;
 #pragma unroll
@@ -59,15 +59,15 @@ struct ReadSigns {
   }
 };
 
-// The words of the sign map that a step has at hand: four tiles of v at a time.
+// The words of the sign map that a step is using: four tiles of v at a time.
 template <typename K>
 struct MapWords {
   static constexpr bool kReads = K::kSigns == Signs::Read;
   const MmaCall& call;
   ReadSigns<K>& signs;
-  MapRow map;  // that is written; of signs that are read, the next step's
+  MapRow map;  // the step's own if signs are written; the next step's if they are read
   uint32_t negative, clamped;
-  uint32_t clamped_words[ReadSigns<K>::kWords], next_clamped_tiles;  // of signs that are read
+  uint32_t clamped_words[ReadSigns<K>::kWords], next_clamped_tiles;  // if signs are read
   const bool kClamped;
 
   __device__ __forceinline__ MapWords(const MmaCall& call_, ReadSigns<K>& signs_,

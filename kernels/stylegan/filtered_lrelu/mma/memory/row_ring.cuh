@@ -1,5 +1,5 @@
-// The rows of x on their way to a warp: a private ring of chunks of 8 rows in shared memory, filled
-// some chunks ahead of their use, also across the end of a walk.
+// A warp's ring buffer of rows of x: chunks of 8 rows in shared memory, fetched some chunks ahead
+// of their use, also across the end of a walk.
 #pragma once
 
 #include "core/launch/block.cuh"
@@ -14,13 +14,13 @@ template <typename K>
 struct Place {
   unsigned plane;
   int segment, block;
-  int first_row_tile;  // of y
+  int first_row_tile;  // of y, like row_tiles
   int row_tiles;
   int steps;         // tiles of v
-  int row_slice;     // of x, where the bands' slice 0 is
+  int row_slice;     // of x, where slice 0 of the bands lies
   int column_slice;  // of x, the first that the block uses
-  char* y;           // the first of its results
-  // Which rows and columns, from there on, are of y: it may begin within the first tiles.
+  char* y;           // the address of its first result
+  // The rows and columns, counted from `y`, that are in the image: `y` may lie before the image.
   struct Part {
     int first_row, end_row, first_column, end_column;
     __device__ __forceinline__ bool has_row(int row) const {
@@ -30,9 +30,8 @@ struct Place {
       return column < end_column && (!kMayBeBefore || column >= first_column);
     }
   } part;
-  // The sign map: where its tiles of the first step and the block's first column lie (words,
-  // flags), the row of these, and the tiles of a row from first_map_tile to end_map_tile that are
-  // the walk's.
+  // The sign map: where the tiles of the first step and the block's first column lie (words,
+  // flags), their row, and the walk's own tiles in a row, from first_map_tile to end_map_tile.
   int64_t map_words, map_flags;
   int map_row, end_map_row, first_map_tile, end_map_tile;
 
@@ -67,12 +66,12 @@ struct Place {
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
   }
 
-  // The slices of rows of x that the steps need.
+  // The number of slices of rows of x that the steps need.
   __device__ __forceinline__ int slices() const {
     return K::Up::slices_before(steps - 1) + K::kRowWindow;
   }
 
-  // Rows and columns of the first tiles that are none of y.
+  // Whether the first tiles may have rows and columns that lie before y.
   static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::Down::kFactor == 1;
   static __device__ __forceinline__ int rows_before(const MmaCall& call) {
     return kMayBeBefore ? call.plan.rows.before : 0;
@@ -90,7 +89,7 @@ struct Place {
     const int column = block * K::kMapTilesOfBlock + floor_div(plan.columns.sign_tile, 4);
     first_map_tile = -column;
     end_map_tile = map.tile_columns - column;
-    if constexpr (K::kSigns == Signs::Write) {  // what walks share is one's to write
+    if constexpr (K::kSigns == Signs::Write) {  // only one walk writes shared tiles
       if (block + 1 < plan.blocks) end_map_tile = min(end_map_tile, K::kMapTilesOfBlock);
       if (segment + 1 < plan.segments) end_map_row = map_row + K::Down::kFactor * row_tiles;
     }
@@ -101,7 +100,7 @@ struct Place {
   }
 };
 
-// The sum of a walk's results, of which each lane has a part.
+// Adds up the sum of a walk's results, of which each lane has a part.
 template <typename K>
 __device__ __forceinline__ void write_plane_sum(const MmaCall& call, const Place<K>& place,
                                                 float sum) {
@@ -118,8 +117,8 @@ __device__ __forceinline__ Piece load_shared(uint32_t from) {
   return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
 }
 
-// Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than
-// there are warps, spread over all.
+// Neighbouring walks run on different SMs, so that the last round of walks, which are fewer than
+// the warps, spreads over all SMs.
 template <typename K>
 __device__ __forceinline__ int first_walk() {
   return threadIdx.x / 32 * gridDim.x + blockIdx.x;
@@ -129,13 +128,13 @@ __device__ __forceinline__ int walk_step() {
   return gridDim.x * K::kWarps;
 }
 
-// What a walk needs of x, the rows above and below the image among them: zeros there.
+// The rows of x that a walk needs. Rows above and below the image are zeros.
 template <typename K>
 struct RowRing {
   using scalar_t = typename K::scalar;
   static constexpr int kPieceElements = 16 / sizeof(scalar_t);
   static constexpr int kRowPieces = K::kColumnSlices * kSlice / kPieceElements;
-  // A row's pieces take this many lanes, or lanes and rounds, so that shifts divide them.
+  // The lanes of a row's pieces, or lanes times rounds, are a power of two, so that shifts divide by them.
   static constexpr int kRowLanes = power_of_two_above(kRowPieces);
   static constexpr int kRounds = kSlice * kRowLanes / 32;
   static constexpr int kPitch = K::kShape.ring_pitch(sizeof(scalar_t));
@@ -143,16 +142,16 @@ struct RowRing {
   static constexpr int kChunks = K::kRingChunks;
   static constexpr int kBytes = kChunks * kChunkBytes;
   static constexpr int kDone =
-      K::new_slices(0);  // chunks of the walk before that the first step frees
+      K::new_slices(0);  // chunks of the previous walk that the first step frees
   static constexpr int kNowhere = -(1 << 30);  // a row that is not in the image
 
   const MmaCall& call;
   const char* source;    // this lane's first piece of the next chunk
   uint32_t end;          // of the ring, in shared memory
-  uint32_t first;        // the oldest chunk, whose place the next one takes
-  int walk;              // whose chunks are being fetched
-  int chunks_left, row;  // of the walk; from this lane's first piece on
-  int columns_left;      // where rows are masked
+  uint32_t first;        // the oldest chunk, which the next one replaces
+  int walk;              // the walk whose chunks are being fetched
+  int chunks_left, row;  // left of the walk; row of this lane's first piece
+  int columns_left;      // only if rows are masked
 
   static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowLanes; }
   static __device__ __forceinline__ int lane_column() {
@@ -171,13 +170,13 @@ struct RowRing {
     release<kChunks - kDone>();
   }
 
-  // The place of an address in the chunk at `position`, from an address in the oldest one.
+  // The address of an element of the chunk at `position`, given its offset in a chunk.
   __device__ __forceinline__ uint32_t at(int position, uint32_t offset) const {
     return wrapped(first + position * kChunkBytes + offset);
   }
 
-  // This lane's first piece of the chunk at `position`, and, from there on, the addresses of those that it
-  // has copied: it need not wait for others.
+  // This lane's first piece of the chunk at `position`. From it, for_each_copied() visits the
+  // pieces that this lane has copied, for which it need not wait for other lanes.
   __device__ __forceinline__ uint32_t copied(int position) const {
     return at(position, lane_row() * kPitch + lane_column() * int(sizeof(scalar_t)));
   }
@@ -193,7 +192,7 @@ struct RowRing {
     }
   }
 
-  // Gives back the oldest chunks: the next ones are fetched in their place.
+  // Frees the oldest chunks and fetches the next ones in their place.
   template <int kCount>
   __device__ __forceinline__ void release() {
 #pragma unroll 1
@@ -202,14 +201,14 @@ struct RowRing {
       fetch<1>();
     }
   }
-  // The same of chunks that are all of one walk: those of a step are.
+  // The same for chunks of one walk, as all chunks of a step are.
   template <int kCount>
   __device__ __forceinline__ void fetch() {
 #pragma unroll
     for (int k = 0; k < kCount; ++k) fetch_one();
   }
 
-  // The next chunk is the first of another walk.
+  // Called if the next chunk is the first of another walk.
   __device__ __forceinline__ void begin_walk() {
     walk += walk_step<K>();
     row = kNowhere;
@@ -233,7 +232,7 @@ struct RowRing {
     return address >= end ? address - kBytes : address;
   }
 
-  // Begins to copy the next chunk.
+  // Starts to copy the next chunk.
   __device__ __forceinline__ void fetch_one() {
     if (K::kWhole || call.load_bytes == 16) {
       copy<16>();
@@ -249,13 +248,13 @@ struct RowRing {
     first = wrapped(first + kChunkBytes);
   }
 
-  // Slices lie inside or outside of the left edge as a whole.
+  // A whole slice lies on one side of the left edge.
   __device__ __forceinline__ bool has_column(int left) const {
     return left > 0 && left <= call.in_w;
   }
 
-  // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its
-  // first one, how many elements are valid).
+  // Calls function(rows, columns, valid elements) for the pieces of 16 bytes of a chunk that this
+  // lane copies. Rows and columns count from its first piece.
   template <typename Function>
   __device__ __forceinline__ void for_each_piece(const Function& function) {
 #pragma unroll
@@ -271,7 +270,7 @@ struct RowRing {
     }
   }
 
-  // Copies of so many bytes are inside of the image or outside as a whole.
+  // A copy of this many bytes lies inside or outside the image as a whole.
   template <int kBytesOfCopy>
   __device__ __forceinline__ void copy() {
     constexpr int kSize = sizeof(scalar_t);
@@ -285,7 +284,7 @@ struct RowRing {
     });
   }
 
-  // Element by element, from anywhere.
+  // Copies element by element, at any alignment.
   __device__ __forceinline__ void copy_elements() {
     using Bits = std::conditional_t<sizeof(scalar_t) == 2, uint16_t, uint32_t>;
     for_each_piece([&](int rows, int columns, int valid) {

@@ -1,4 +1,4 @@
-// The last product of Note [The chain], and the tiles of y that it has begun: 16 columns by 8 rows.
+// The last product of Note [The chain], and the tiles of y in progress: 16 columns by 8 rows.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/bands.cuh"
@@ -6,13 +6,13 @@
 
 namespace lltm_jit {
 
-// The band of the last product, B: 16 rows of v by 8 rows of y. A step needs a few of its tiles, and so
-// they are in shared memory.
+// The band of the last product, as operand B: 16 rows of v by 8 rows of y. It is in shared memory,
+// because a step needs only a few of its tiles.
 template <typename K>
 struct DownRows {
   using Pair = typename K::Pair;
-  // A lane's two registers of a tile; of floats first the high parts and then the low ones, for the
-  // registers of an operand are neighbours.
+  // A lane's two registers of a tile. For floats, the high parts come first and then the low ones,
+  // because the registers of an operand are neighbours.
   struct alignas(2 * sizeof(Pair)) OfLane {
     uint32_t parts[sizeof(Pair) / 4][2];
     __device__ __forceinline__ void get(Pair (&pairs)[2]) const {
@@ -31,10 +31,10 @@ struct DownRows {
       parts[1][r] = pair.low;
     }
   };
-  // The tiles by the steps since the tile of y began, and by which of those it is that began together.
+  // The tiles, by the number of steps since their tile of y began, and by its place among those that began together.
   OfLane tiles[K::kRowTiles][K::kBegun][32];
 
-  // All warps of a block call it.
+  // All warps of a block call it together.
   template <typename DownTaps>
   __device__ __forceinline__ void make(const DownTaps& down, int phase) {
     const int row = fragment_row(), k = fragment_column();
@@ -49,7 +49,7 @@ struct DownRows {
   }
 };
 
-// What a step needs of it.
+// The tiles that a step needs.
 template <typename K>
 struct DownRowsOfStep {
   typename K::Pair tiles[K::kUnderWay][K::kBegun][2];
@@ -71,7 +71,7 @@ template <typename K>
 struct RowsUnderWay {
   using Pair = typename K::Pair;
 
-  FloatSums carried[K::kCarried][K::kBegun][K::kOutTiles / 2];  // what began last comes first
+  FloatSums carried[K::kCarried][K::kBegun][K::kOutTiles / 2];  // the latest beginning comes first
 
   template <typename Function>
   __device__ __forceinline__ void for_each(const Function& function) {
@@ -98,12 +98,12 @@ struct RowsUnderWay {
   LLTM_JIT_HOST_DEVICE static constexpr bool finishes_tiles(int step) {
     return (step + 1 - K::kRowTiles) % K::kStepsBetween == 0;
   }
-  // The first row of those that step i completes.
+  // The first row of the tiles that step i completes.
   static __device__ __forceinline__ int finished_row(int i) {
     return (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor);
   }
 
-  // A pair of tiles of v D', transposed, is added to the tiles that its rows have a part in.
+  // Adds a transposed pair of tiles of v D' to the tiles of y that depend on its rows.
   template <int kStep>
   __device__ __forceinline__ void add(const Pair (&transposed)[4], const DownRowsOfStep<K>& band,
                                       int pair, const Stage<K>& stage, StepResults<K>& results) {

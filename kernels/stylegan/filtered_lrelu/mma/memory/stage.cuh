@@ -1,5 +1,5 @@
-// The results on their way from a warp to memory: tiles of 16 columns by 8 rows meet in shared memory, a
-// stage of the rows that one step completes, and leave in wide stores.
+// The way of results from a warp to memory: tiles of 16 columns by 8 rows are collected in shared
+// memory, in a stage for the rows that one step completes, and leave it in wide stores.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/memory/conditional_access.cuh"
@@ -8,15 +8,15 @@
 
 namespace lltm_jit {
 
-// What one step has ready beside the stage: a tile that waits for its neighbour, and, where signs are
-// read, sums.
+// What a step has ready in registers: a tile that waits for its neighbour and, if signs are read,
+// sums.
 template <typename K>
 struct StepResults {
   using scalar_t = typename K::scalar;
   static constexpr bool k16Bit = sizeof(scalar_t) == 2;
 
   const Place<K>& place;
-  const int row;  // the first of the stage's
+  const int row;  // the stage's first row
   const float scale;
   uint32_t waiting[K::kBegun][2] = {};
   FloatSums sums = {};
@@ -24,7 +24,7 @@ struct StepResults {
   __device__ __forceinline__ StepResults(const Place<K>& place_, int row_, float scale_)
       : place(place_), row(row_), scale(scale_) {}
 
-  // A lane has of a tile the columns l / 4 and 8 more, of each two rows.
+  // A lane has columns l / 4 and l / 4 + 8 of a tile, two rows of each.
   __device__ __forceinline__ bool has_row(int b, int r) const {
     const int own = row + kSlice * b + fragment_column() + r;
     return own >= 0 && place.part.has_row(own);
@@ -34,18 +34,18 @@ struct StepResults {
     return place.part.has_column(kTile * pair + fragment_row() + 8 * half);
   }
 
-  // Adds numbers as they are stored, of two tiles.
+  // Adds up the numbers of two tiles, rounded as they are stored.
   __device__ __forceinline__ void add(int b, int pair, const uint32_t (&tiles)[4]) {
     uint32_t mine[4];
 #pragma unroll
     for (int m = 0; m < 4; ++m) mine[m] = has_column(pair + m / 2, m % 2) ? tiles[m] : 0;
-    // Times a matrix of which each column has an eighth, for y's rows.
+    // Multiplies by a matrix of eighths, with zeros for rows that are not y's: its 8 columns sum to the result.
     const uint32_t eighth = pack2<scalar_t>(0.125f, 0.f);
     const uint32_t rows = (has_row(b, 0) ? eighth : 0) | (has_row(b, 1) ? eighth << 16 : 0);
     const uint32_t eighths[2] = {rows, rows};
     sums = multiply_add_as<scalar_t>(mine, eighths, sums);
   }
-  // The same of floats, by rows.
+  // The same for floats, row by row.
   __device__ __forceinline__ void add(int b, int pair, const float (&y)[4]) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -69,7 +69,7 @@ struct Stage {
   const MmaCall& call;
   const uint32_t address;  // in shared memory
 
-  // A finished tile of y, columns from 16 pair on, of the b-th 8 rows.
+  // Stores a finished tile of y, whose columns begin at 16 pair, in the b-th 8 rows of the stage.
   __device__ __forceinline__ void put(const FloatSums& tile, int b, int pair,
                                       StepResults<K>& results) const {
     const int first_row = kSlice * b;
@@ -105,7 +105,7 @@ struct Stage {
     }
   }
 
-  // The stage's rows to memory, those of the walk's y from `row` on.
+  // Writes the stage's rows to memory, as the walk's rows of y from `row` on.
   __device__ __forceinline__ void store(const Place<K>& place, int row) const {
     if (K::kWhole || call.store_bytes == 16) {
       store_pieces<uint4>(place, row);
@@ -117,7 +117,7 @@ struct Stage {
   }
 
  private:
-  // The address of this lane's row of the 8 x 8 numbers that begin at column 8 j.
+  // The address of this lane's row in the 8 x 8 numbers that begin at column 8 j.
   __device__ __forceinline__ uint32_t row_of_lane(int first_row, int j) const {
     return address + (first_row + lane() % 8) * K::kStagePitch + j * 16;
   }
@@ -131,7 +131,7 @@ struct Stage {
       const int pitch = call.out_w * int(sizeof(scalar_t));
       const auto part = place.part;
       if constexpr (32 % kPieces == 0 && 32 / kPieces <= K::kStageRows) {
-        // A lane's pieces are below each other.
+        // Each lane's pieces lie below each other.
         constexpr int kRows = 32 / kPieces;
         const int y = lane() / kPieces, x = lane() % kPieces * kElements;
         const uint32_t from = address + y * K::kStagePitch + x * int(sizeof(scalar_t));

@@ -1,4 +1,4 @@
-// What is the same for all lanes of a walk, in shared memory: its place, its scales, and what the bias adds.
+// The part of a walk's state that its lanes share, in shared memory: place, scales, and bias.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/scales.cuh"
@@ -12,7 +12,7 @@ struct WalkState {
   static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
   static constexpr int kFactor = K::Up::kFactor;
 
-  // Steps at which all taps meet rows of the image, so that the bias adds the same to all of U x.
+  // The inner steps: there all taps meet rows of the image, so that the bias adds the same to all of U x.
   struct InnerSteps {
     int first, count;
     __device__ __forceinline__ bool have(int i) const {
@@ -24,7 +24,7 @@ struct WalkState {
   Scales<typename K::scalar> scales;
   float bias;
   InnerSteps inner_steps;
-  float inner_bias[kFactor];       // what it adds to U x at inner steps, by the row's phase
+  float inner_bias[kFactor];       // the bias's part of U x at inner steps, by the row's phase
   OutliersNote notes[kMostWalks];  // of the warp's walks
 
   // The bias of a walk's channel.
@@ -35,7 +35,7 @@ struct WalkState {
     return to_opmath(static_cast<const typename K::scalar*>(call.bias)[channel]);
   }
 
-  // Begins a walk; called by one lane.
+  // Begins a walk. One lane calls it.
   __device__ __forceinline__ void begin(const MmaCall& call, const ScaleConstants& constants,
                                         int walk, float next_bias) {
     place = Place<K>(call, walk);
@@ -52,7 +52,7 @@ struct WalkState {
     }
   }
 
-  // Called at new scales, by one lane: in the middle of an image a sample meets the taps of its phase.
+  // Called by one lane when the scales change. Inside the image a sample meets all taps of its phase.
   __device__ __forceinline__ void settle_bias(const MmaCall& call, const UpTaps& up_taps) {
     const float scaled = bias * scales.limits.in_scale;
     const int first = first_row(call, place, 0);
@@ -62,7 +62,7 @@ struct WalkState {
     }
   }
 
-  // What the sums of U x begin with at inner steps.
+  // The initial sums of U x at inner steps.
   __device__ __forceinline__ Sums inner_sums() const {
     Sums sums = zero_sums<Sums>();
     if constexpr (kBias) {
@@ -71,7 +71,7 @@ struct WalkState {
     }
     return sums;
   }
-  // What they begin with at other steps: the bias times the taps of a row that meet the image.
+  // The initial sums at other steps: the bias times the taps of a row that meet the image.
   __device__ __forceinline__ void bias_of_rows(const MmaCall& call, const UpTaps& up_taps, int i,
                                                Sums& sums) const {
     const int first = first_row(call, place, i) + fragment_row(), end = kFactor * call.in_h;

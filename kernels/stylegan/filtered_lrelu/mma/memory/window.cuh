@@ -14,17 +14,17 @@ struct Window {
   using Ring = RowRing<K>;
   static constexpr bool k16Bit = sizeof(scalar_t) == 2;
 
-  // Operands B, times the scale; half as it is, since there the taps are multiplied.
+  // Operands B, times the scale. Half is not scaled here: its taps are.
   Pair pairs[K::kColumnSlices][K::kRowWindow];
 
-  // Reads the slices of rows from `first` of the ring on. Lanes get neighbours in a column: a
-  // chunk's rows are along k of the first product.
+  // Reads the slices of rows from `first` of the ring on. Each lane gets neighbours in a column,
+  // because a chunk's rows are along k of the first product.
   __device__ __forceinline__ void read(const Ring& ring, int first, float scale) {
     if constexpr (!k16Bit) {
 #pragma unroll
       for (int l = 0; l < K::kColumnSlices; ++l) read_columns(ring, first, scale, l);
     } else {
-      // As pairs of slices along k: the registers of an operand B are neighbours.
+      // As pairs of slices along k, because the registers of an operand B are neighbours.
 #pragma unroll
       for (int s = 0; s < K::kRowWindow; s += 2) {
         const uint32_t source =
@@ -41,12 +41,12 @@ struct Window {
       }
     }
   }
-  // The same of one slice of columns, in float.
+  // The same for one slice of columns, in float.
   __device__ __forceinline__ void read_columns(const Ring& ring, int first, float scale, int l) {
 #pragma unroll
     for (int s = 0; s < K::kRowWindow; s += 2) {
       const uint32_t in_chunk = fragment_column() * Ring::kPitch + fragment_row() * 4;
-      FloatSums sums;  // as they come out of a product, for they are split in the same way
+      FloatSums sums;  // in the layout of sums, which are split the same way
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const uint32_t source = ring.at(first + s + e / 2, in_chunk);
@@ -70,25 +70,25 @@ struct Window {
   }
 };
 
-// The largest magnitudes in the slices of rows of a window, each lane's own: of what it has copied.
+// The largest magnitudes in a window's slices of rows, among the numbers that each lane has copied.
 template <typename K>
 struct LargestRows {
   using scalar_t = typename K::scalar;
   using Ring = RowRing<K>;
   static constexpr bool k16Bit = sizeof(scalar_t) == 2;
   using Most =
-      std::conditional_t<k16Bit, uint32_t, float>;  // of the numbers at even, and odd places
+      std::conditional_t<k16Bit, uint32_t, float>;  // of the numbers at even, and at odd places
 
   Most slices[K::kRowWindow];
 
-  // Moves on by so many slices; the new ones are from `first` of the ring on.
+  // Drops the oldest kCount slices and adds as many from `first` of the ring on.
   template <int kCount>
   __device__ __forceinline__ void look_at(const Ring& ring, int first) {
 #pragma unroll
     for (int s = 0; s < K::kRowWindow - kCount; ++s) slices[s] = slices[s + kCount];
 #pragma unroll
     for (int s = 0; s < kCount; ++s) {
-      Most most[2] = {};  // two, that wait less for each other
+      Most most[2] = {};  // two, to shorten the chain of waits
       Ring::for_each_copied(ring.copied(first + s), [&](uint32_t address) {
         const auto piece = load_shared<uint4>(address);
         raise(most[0], piece.x);
@@ -100,7 +100,7 @@ struct LargestRows {
     }
   }
 
-  // The bits of the largest magnitude of this lane, and of all.
+  // The bits of the largest magnitude in this lane; of_warp() has the warp's.
   __device__ __forceinline__ uint32_t of_lane() const {
     Most most = slices[0];
 #pragma unroll
@@ -108,16 +108,15 @@ struct LargestRows {
     return bits(most);
   }
   __device__ __forceinline__ uint32_t of_warp() const { return __reduce_max_sync(~0u, of_lane()); }
-  // The smallest of the largest magnitudes that lanes have in a slice of numbers that are not all zero,
-  // over all lanes and slices.
+  // The smallest magnitude among the lanes' largest ones in each slice, leaving out zeros.
   __device__ __forceinline__ uint32_t smallest_of_warp() const {
-    uint32_t before = ~0u;  // 1 less: 0 comes last
+    uint32_t before = ~0u;  // less 1, so that 0 becomes the largest
 #pragma unroll
     for (const Most& slice : slices) before = min(before, bits(slice) - 1);
     return __reduce_min_sync(~0u, before) + 1;
   }
-  // Whether the last kCount slices of this lane may have such a one below 1 + `count`: of a pair the
-  // second number counts, as it is already in place.
+  // Whether this lane's largest magnitude in one of the last kCount slices may be below 1 + `count`
+  // and not 0. Of a pair only the second number is compared, because it needs no shift.
   template <int kCount>
   __device__ __forceinline__ bool new_ones_below(uint32_t count) const {
     bool below = false;
@@ -134,8 +133,8 @@ struct LargestRows {
     return below;
   }
 
-  // Note [Outliers]: without them, the bits of the largest magnitude of the window, which begins at
-  // `first` of the ring.
+  // Note [Outliers]: removes them from the window that begins at `first` of the ring, and gives the
+  // bits of the largest magnitude that is left.
   __device__ __forceinline__ uint32_t without_outliers(const Ring& ring, int first,
                                                        Scales<scalar_t>& scales, float bias) {
     uint32_t outliers = Scales<scalar_t>::kInfinity;
@@ -156,8 +155,8 @@ struct LargestRows {
   }
 
  private:
-  // Sets those numbers to zero that this lane has copied of a chunk, from `piece` on, and whose magnitudes
-  // have bits from `least` on. Not inline: it takes no registers from the steps.
+  // Sets to zero those numbers that this lane has copied of a chunk, from `piece` on, and whose
+  // magnitudes have bits of at least `least`. Not inline, so that it takes no registers from the steps.
   static __device__ __noinline__ void leave_out(uint32_t piece, uint32_t least) {
     const auto kept = [&](uint32_t bits) {
       if constexpr (k16Bit) {
