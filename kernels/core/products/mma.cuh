@@ -15,7 +15,7 @@
 
 namespace lltm_jit {
 
-// The same without tensor cores: each of four lanes has a quarter of the depth of its row of A and column of B.
+// sums += a b without tensor cores. Each of four lanes has a quarter of the depth of its row of A and column of B.
 template <typename scalar_t>
 __device__ __forceinline__ void multiply_in_floats(float (&sums)[4], const uint32_t (&a)[4],
                                                    const uint32_t (&b)[2]) {
