@@ -8,8 +8,8 @@
 
 namespace lltm_jit {
 
-// kCount neighbouring units of one row. The constructor computes, and a store under a condition
-// follows, so that the arithmetic of several units overlaps.
+// kCount neighbouring units of one row. The constructor computes and store() writes, because stores
+// depend on a condition: so the arithmetic of several units overlaps.
 template <typename scalar_t, typename cell_t, int kCount>
 struct FinishedUnits {
   using opmath = opmath_t<scalar_t>;

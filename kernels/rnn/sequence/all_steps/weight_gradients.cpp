@@ -156,8 +156,8 @@ Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, con
 
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
                                           const GivenStates& h, const SequenceInputs& in) {
-  // Detached, because the history includes the node that keeps this function: if a backward pass
-  // fails, neither would be freed.
+  // The output is detached, because its history includes the node that keeps this function: if a
+  // backward pass fails, neither would be freed.
   return [grad_hidden, output = output.detach(), h, weight_hh = in.weight_hh, control = in.control,
           reverse = in.reverse, cell = std::string(in.cell), tf32 = in.tf32,
           bidirectional = in.bidirectional] {

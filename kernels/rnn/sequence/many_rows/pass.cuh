@@ -1,4 +1,4 @@
-// Shared by the two passes of Note [Many rows] (shape.h): the places of rows and units in arrays.
+// The places of rows and units in arrays, for both passes of Note [Many rows] (shape.h).
 #pragma once
 
 #include "rnn/sequence/cell.h"
