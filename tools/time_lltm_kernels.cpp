@@ -9,7 +9,7 @@ namespace lltm_jit {
 namespace {
 
 std::optional<LltmPlan> given;
-LltmPlan chosen;  // by lltm_plan(), for the call before
+LltmPlan chosen;  // the choice of lltm_plan() for the last call
 
 template <typename Device>
 LltmPlan given_plan(const LltmProblem& problem, const Device& device) {
