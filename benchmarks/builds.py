@@ -194,7 +194,7 @@ def python(folder: Path, program: str, *arguments: str) -> str:
     """Run a program with the folder as its only cache; returns what it prints.
 
     Raises:
-        LltmJitError: the program failed; the text is the end of what it said.
+        LltmJitError: the program failed; the text is the end of its output.
     """
     package = Path(native.__file__).parents[1]
     environment = {

@@ -34,8 +34,8 @@ Function = Callable[..., Tensor]  # of x, a bias, and impl=
 class Case:
     """One call: an operator with its arguments, on one tensor, in one phase.
 
-    The fewest bytes are those of every tensor that the phase reads or writes, each once: `tensors`
-    times those of x, and `more` bytes for each element of x.
+    The fewest bytes count each tensor that the phase reads or writes once: `tensors` times the
+    bytes of x, and `more` bytes for each element of x.
     """
 
     operator: str
