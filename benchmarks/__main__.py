@@ -38,12 +38,12 @@ examples:
 columns of the tables:
   as called, in a graph   median of a call, from the host and in a CUDA graph; IQR: its middle half
   processors              seconds of all processors, those of the compilers too
-  floor, share            a lower bound on the time, and its share of the time; on a GPU computed
-                          for an H200, or the time of a copy of the same bytes; on a CPU at the
-                          peak of this machine's matrix products
+  floor, share            a lower bound on the time (roofline), and its share of the time: on a GPU
+                          computed for an H200, or the time of a copy of the same bytes; on a CPU
+                          the time at the peak of this machine's matrix products
   error                   norm of the difference from float64, over the norm
   MiB                     memory that a call adds at its peak
-  beside others           our time over theirs; the goal is what this project aims for at most
+  beside others           our time over theirs; the goal is the highest ratio to aim for
 """
 
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.usage = f"{PROGRAM} [WHAT] [options]"
         parser.epilog = EXPLAINED.format(what=what).format(prog=PROGRAM)
         parser.add_argument("what", choices=list(WHAT), metavar="WHAT", help="see below")
-        parser.parse_args(words)  # which exits
+        parser.parse_args(words)  # it exits
     name, *words = words
     benchmark, summary = WHAT[name]
     parser = Parser(f"{PROGRAM} {name}", f"{name}: {summary}")
@@ -69,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(name: str, args: argparse.Namespace) -> int:
-    """Measure, or take what was measured; show it."""
+    """Measure, or load earlier rows, and show them."""
     benchmark, _ = WHAT[name]
-    before = table.load(args.compare)[1] if args.compare else None  # what can fail does so first
+    before = table.load(args.compare)[1] if args.compare else None  # a wrong file fails first
     if args.given:
         header, saved = table.load(args.given)
         measured = iter(table.groups(saved))

@@ -52,7 +52,7 @@ for path in request["sources"]:
 print(json.dumps(seconds))
 """
 
-# A copy of the package, whose import builds. A rebuild ends when the new kernels have run.
+# Builds a copy of the package by importing it. A rebuild ends when the new kernels have run.
 _OURS = """
 import json, sys, time
 from pathlib import Path
@@ -150,11 +150,11 @@ def rows(case: str, ours: float, others: list[tuple[str, float, float]], busy: b
 
 
 def copy_of_package(folder: Path) -> Path:
-    """Copy the package and its kernels, without compiled ones; returns where the kernels are."""
+    """Copy the package and its kernels, without libraries; returns the folder of the kernels."""
     package, kernels = Path(native.__file__).parent, native.kernels_directory()
     shutil.copytree(package, folder / package.name, ignore=shutil.ignore_patterns(WHEEL_FOLDER))
     copy = folder / kernels.relative_to(package.parent)
-    if not copy.exists():  # it does where they lie inside the package, installed
+    if not copy.exists():  # it exists if the kernels are inside the package
         shutil.copytree(kernels, copy)
     return copy
 
@@ -179,7 +179,7 @@ def torch_seconds(
 
 
 def alone_seconds(directory: Path, work: Path) -> float:
-    """The commands of the last build of one edited file, with nothing around them."""
+    """Seconds of the commands of the last build, of one edited file, with nothing around them."""
     words = [str(find_ninja()), "-t", "commands"]
     done = subprocess.run(words, cwd=directory, capture_output=True, text=True, check=True)
     copy = work.with_name("alone")
@@ -191,20 +191,20 @@ def alone_seconds(directory: Path, work: Path) -> float:
 
 
 def python(folder: Path, program: str, *arguments: str) -> str:
-    """What a program prints that has the folder as its only cache.
+    """Run a program with the folder as its only cache; returns what it prints.
 
     Raises:
-        LltmJitError: the program failed; the text is the end of what it said.
+        LltmJitError: the program failed; the text is the end of its output.
     """
     package = Path(native.__file__).parents[1]
     environment = {
         **os.environ,
-        # Also those set in MAX_JOBS.env, which a copy of the package does not read.
+        # Also the settings in MAX_JOBS.env, which a copy of the package does not read.
         **{name: value for name in settings.SETTINGS if (value := settings.text(name))},
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
         "LLTM_JIT_QUIET": "1",
         "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")]),
-        # Modules are compiled once, as they are where Python may write beside them.
+        # Python's modules are compiled once, as where Python may write beside them.
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         "PYTHONDONTWRITEBYTECODE": "",
     }

@@ -1,6 +1,6 @@
 """``cell``: all implementations of the LLTM cell side by side, in every phase.
 
-They are checked, and timed in turns. ``--against DIR`` adds one from C++ sources elsewhere.
+They are checked, and timed in turns. ``--against DIR`` adds a cell from C++ sources elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZES = {  # batch, input, hidden; the last would take a CPU half a minute
     "cuda": [lltm.TUTORIAL_SIZES, (64, 256, 512), (128, 1024, 1024)],
 }
 PLOT_SIZES = [(16, hidden, hidden) for hidden in (32, 64, 128, 256, 512, 1024)]
-ADDMM = "addmm alone"  # no implementation: the matrix product inside one, as a mark to compare with
+ADDMM = "addmm alone"  # only the matrix product (GEMM) of a cell, to compare with
 _OURS = ("reference", "aten", "fused")
 
 
@@ -55,7 +55,7 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
 
 @dataclass(frozen=True)
 class Case:
-    """One size: what is measured, whatever measures it."""
+    """One size to measure, with its dtype and device."""
 
     batch_size: int
     input_size: int
@@ -72,7 +72,7 @@ class Case:
         return lltm.operands(sizes, self.dtype, self.device)
 
     def operations(self, phase: str) -> int:
-        """Multiplications and additions of the matrix products, which are nearly all there is."""
+        """Multiplications and additions of the matrix products, which are nearly all work."""
         forward = 2 * self.batch_size * 3 * self.hidden_size * (self.hidden_size + self.input_size)
         return 3 * forward if phase == PHASES[2] else forward
 
@@ -141,7 +141,7 @@ def run_phase(cell: Cell, operands: list[Tensor], phase: str) -> Callable[[], An
 
 
 def addmm_alone(case: Case) -> Callable[[], Any]:
-    """The matrix product inside a forward and nothing else, to compare with."""
+    """Only the matrix product of a forward pass, to compare with."""
     input, weights, bias, old_h, _ = (tensor.detach() for tensor in case.operands())
     X, transposed = torch.cat([old_h, input], 1), weights.t()
     return lambda: torch.addmm(bias, X, transposed)

@@ -1,8 +1,8 @@
 """``kernel``: one CUDA kernel by lltm_jit.kernel, beside torch.cuda._compile_kernel. Needs a GPU.
 
-The first call in an empty cache, an edit to the result, a call in a new process, and the host's
-time of a launch, beside an addition of torch. Each row is a process of its own, in which both
-packages and the CUDA context are there before the clock starts. torch keeps nothing on disk.
+It times the first call in an empty cache, the call after an edit, a call in a new process, and a
+launch on the host, beside an addition of torch. Each row is a process of its own, which has loaded
+both packages and made the CUDA context before the clock starts. torch keeps nothing on disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .shared.times import HOST
 
 TITLE, WIDTH = "A kernel of one line", 18
 
-# A process: the seconds from the text to the result, of an edited text, and of a launch.
+# A process prints seconds: from the text to the result, from an edited text, and of a launch.
 _STEP = '''
 import json, os, statistics, sys, time
 os.environ["LLTM_JIT_AT_IMPORT"] = "0"
@@ -98,7 +98,7 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
 
     yield rows("first call", {name: each[0] for name, each in found.items()}, {_OTHER: None})
     yield rows("edit", {name: each[1] for name, each in found.items()}, {_OTHER: None})
-    # The text of the edit, in a new process.
+    # A new process calls the edited text.
     yield rows("cached", {name: each[0] for name, each in again.items()}, {_OTHER: 1.0})
     launches = {name: each[2] for name, each in found.items()}
     goals: dict[str, float | None] = {_OTHER: 1.0, "torch.add": 1.5}

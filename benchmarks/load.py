@@ -1,8 +1,8 @@
 """``load``: sources with ``torch/extension.h``: a file, a ``%%cpp`` cell, and kernels as strings.
 
-Beside torch's ``load``, and its ``load_inline`` without and with ``use_pch``. The kernels are those
-in ``programs/``, for ``load_inline``, where CUDA sources can be built. Every step is a process of
-its own, in which torch is imported before the clock starts; the sides take turns.
+They are compared with torch's ``load``, and its ``load_inline`` without and with ``use_pch``. The
+kernels in ``programs/`` go to ``load_inline``, if CUDA sources can be built. Every step is a
+process of its own, which imports torch before the clock starts; the sides take turns.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .shared.times import HOST, PROCESSORS
 
 TITLE, WIDTH = "One source with torch/extension.h", 12
 
-_CACHED = 3  # loads, of which the median counts
+_CACHED = 3  # loads; their median counts
 
-# One step: prints the seconds, and those of the processors in compilers that were waited for.
+# A step prints its seconds, and the processor seconds of the compilers that it waited for.
 _STEP = """
 import json, os, resource, sys, time
 import torch
@@ -76,7 +76,7 @@ _FILE = f"""#include <torch/extension.h>
 _TITLES = {"file": "load of a file", "cell": "%%cpp cell", "cuda_cell": "%%cuda cell"}
 _PROGRAMS = {path.stem: path for path in sorted(Path(__file__).parent.glob("programs/*.cu"))}
 
-# The steps, and what is aimed at beside torch.
+# The steps, and the goal for each: our time over torch's.
 _GOALS = {"first build": 0.5, "edit": 0.45, "cached": 1.0}
 _KERNEL_GOALS = {"first build": 0.27, "edit": 0.2, "cached": 1.0}
 

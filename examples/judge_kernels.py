@@ -73,7 +73,7 @@ def generate(count: int, template: str) -> list[str]:
 
 def judge(number: int, text: str, side: str, folder: str, limit: float, told: Connection) -> None:
     """Build and run a program, in a process of its own, and tell what is wrong after each step."""
-    os.setsid()  # one signal ends this process and what it has started
+    os.setsid()  # one signal ends this process and its children
     os.environ["TORCH_EXTENSIONS_DIR"] = folder
     on_gpu = "__global__" in text
     arguments = [f"program{number}", *([DECLARATION, text] if on_gpu else [text])]
@@ -98,7 +98,7 @@ def judge(number: int, text: str, side: str, folder: str, limit: float, told: Co
 def verdict(
     number: int, text: str, side: str, folder: str, limits: tuple[float, float]
 ) -> tuple[str, float]:
-    """What is wrong with a program, whatever it does, and the seconds of its build."""
+    """What is wrong with a program, even if it hangs or crashes, and the seconds of its build."""
     context = multiprocessing.get_context("forkserver")
     ours, its = context.Pipe()
     process = context.Process(target=judge, args=(number, text, side, folder, limits[0], its))

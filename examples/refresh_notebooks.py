@@ -33,7 +33,7 @@ def shortened(text: str) -> str:
 
 
 def clean(value: object) -> object:
-    """The same of every text in an output."""
+    """An output with every text shortened."""
     if isinstance(value, str):
         return shortened(value)
     if isinstance(value, list):

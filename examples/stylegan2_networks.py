@@ -16,7 +16,7 @@ from lltm_jit.ops.conv2d_resample import conv2d_resample
 from lltm_jit.ops.fma import fma
 from lltm_jit.ops.upfirdn2d import setup_filter, upsample2d
 
-FILTER = (1, 3, 3, 1)  # before an image loses pixels, and after it gains some
+FILTER = (1, 3, 3, 1)  # applied before an image shrinks, and after it grows
 
 
 class Linear(nn.Module):
@@ -55,9 +55,9 @@ class Conv(nn.Module):
 class ModulatedConv(nn.Module):
     """A convolution whose input channels a style scales, with noise and an activation.
 
-    The scaled weights of each output channel are brought back to unit size, but for those that make
-    an image (`rgb`). Scaling the weights of each sample is the same as scaling its inputs and its
-    results, and so a batch shares one convolution.
+    The scaled weights of each output channel are brought back to unit size, except in layers that
+    make an image (`rgb`). Scaling the weights of each sample is the same as scaling its inputs and
+    its results, and so a batch shares one convolution.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Discriminator(nn.Module):
         for first, second, skip in self.blocks:
             left = skip(x, self.blur, math.sqrt(0.5))
             x = left + second(first(x, self.blur), self.blur, math.sqrt(0.5))
-        # How much a batch varies: the generator must not make one image of everything.
+        # How much a batch varies: the generator must not make the same image each time.
         variation = x.var(0, correction=0).add(1e-8).sqrt().mean().expand(len(x), 1, 4, 4)
         x = self.last(torch.cat([x, variation], 1), self.blur)
         return self.logits(self.hidden(x.flatten(1))).gather(1, classes[:, None]).squeeze(1)

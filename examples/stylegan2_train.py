@@ -10,8 +10,8 @@ maps a digit and random numbers to a style, which scales the weights of its conv
 resolution adds its part to an image that is upsampled from the one below. The discriminator is
 penalised for its gradient at real images (R1), so that training differentiates operators twice.
 
-Every few hundred steps, and at the end, `--output` shows samples of the averaged generator: a
-column a digit, below a real one. Prints the training speed of the kernels beside that of the
+Every few hundred steps, and at the end, `--output` shows samples of the averaged generator: one
+column per digit, below a real digit. It prints the training speed of the kernels beside that of the
 operators' definitions in PyTorch, `impl="ref"`, which are made to be exact, not fast.
 
 Source of the maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).

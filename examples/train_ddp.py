@@ -1,12 +1,12 @@
 """Train the language model of train_text.py on several processes at a time.
 
-    torchrun --nproc-per-node 2 examples/train_ddp.py            CPU processes, or one a GPU
+    torchrun --nproc-per-node 2 examples/train_ddp.py            CPU processes, or one per GPU
     torchrun --nproc-per-node 2 examples/train_ddp.py --fsdp     parameters sharded, not copied
 
 Each process reads its own streams of the text, `--batch-size` of them, and gradients are averaged
 after each step: by DistributedDataParallel, or with `--fsdp` by FSDP2, which shards the parameters.
-The processes of a node share one build of the kernels, made by whichever comes first, and the first
-of them alone talks.
+The processes of a node share one build of the kernels, which the first one makes, and only the
+process of rank 0 prints.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def main() -> None:
         print(f"{world_size} processes, {how}, {args.device.partition(':')[0]}")
         print(f"validation loss: {bits:.3f} bits/char; unigram model: {unigram:.3f} bits/char")
     dist.destroy_process_group()
-    # Not by the interpreter's end: DDP's reducer and FSDP2's caches keep the process group, and so
-    # threads of gloo. One that has a tensor left to drop needs the interpreter's lock for that: it
-    # waits for ever if whoever holds the lock waits for the thread, and aborts the process if the
-    # interpreter has ended. (github.com/pytorch/pytorch/issues/190489)
+    # The interpreter's own exit may hang: DDP's reducer and FSDP2's caches keep the process group,
+    # and so threads of gloo. A thread that still has a tensor to drop needs the interpreter's lock:
+    # it waits for ever if the holder of the lock waits for the thread, and aborts the process if
+    # the interpreter has ended. (github.com/pytorch/pytorch/issues/190489)
     sys.stdout.flush()
     os._exit(0)
 

@@ -4,7 +4,7 @@
     python examples/train_slstm.py --help
 
 A block adds to its input the output of an SLSTM layer with heads, and then the output of a gated
-layer. Prints the validation loss in bits per character, and that of a unigram model.
+layer. It prints the validation loss in bits per character, and that of a unigram model.
 Source of the architecture: M. Beck et al., "xLSTM: Extended Long Short-Term Memory" (2024).
 """
 
@@ -38,7 +38,7 @@ class Block(nn.Module):
         self.slstm = lltm_jit.SLSTM(size, size, num_heads=heads)
         self.of_heads = nn.GroupNorm(heads, size)
         self.up, self.down = nn.Linear(size, 4 * size), nn.Linear(2 * size, size)
-        with torch.no_grad():  # what was read is kept for long at first, by some units longer
+        with torch.no_grad():  # at first all units keep their state for long, some longer
             self.slstm.bias_ih_l0[size : 2 * size] = torch.linspace(3, 6, size)
 
     def forward(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
@@ -70,7 +70,7 @@ class XLSTM(nn.Module):
 
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.set_defaults(steps=600, hidden_size=128)  # which the embedding has, too
+    parser.set_defaults(steps=600, hidden_size=128)  # the embedding has the same size
     parser.add_argument("--blocks", type=positive, default=2)
     parser.add_argument("--heads", type=positive, default=4, help="of a block (%(default)s)")
     args = parser.parse_args()

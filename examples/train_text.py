@@ -8,8 +8,8 @@ The model reads a character, and predicts the next: embedding, LLTM, linear laye
 truncated back-propagation through time: the text is cut into `--batch-size` streams that are read
 side by side, `--seq-len` characters a step; the next step starts from the state at this one's end.
 
-Prints the validation loss in bits a character beside that of a unigram model (the best that a model
-can do that knows only how frequent each character is), a passage sampled from the trained model,
+It prints the validation loss in bits per character, beside that of a unigram model (the best result
+with nothing but the frequency of each character), a passage sampled from the trained model,
 and the training speed of the layer beside that of a loop of the tutorial's cell in plain PyTorch.
 """
 
@@ -30,7 +30,7 @@ import lltm_jit
 DEFAULT_TEXT = Path(__file__).parent / "data" / "opticks.txt"
 VALIDATION_SHARE = 0.1
 SAMPLE_LENGTH = 400
-TEMPERATURE = 0.7  # below 1: the sample keeps to what the model is surer of
+TEMPERATURE = 0.7  # below 1: the sample prefers the more likely characters
 
 State = tuple[Tensor, ...]
 

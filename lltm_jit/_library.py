@@ -19,7 +19,7 @@ from torch.overrides import is_tensor_like
 
 _LIBRARY = torch.library.Library("lltm_jit", "DEF")
 
-DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)  # that kernels compute in
+DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)  # in which kernels compute
 
 # The names of the operators that each family of kernels implements.
 OPERATORS: dict[str, list[str]] = {}

@@ -28,8 +28,8 @@ M = TypeVar("M", bound=Shown)
 class PackageInfo(NamedTuple):
     """What is installed, and how the loaded families of kernels were built.
 
-    It prints as a short table. ``toolchain`` describes this machine now, whatever made the builds.
-    ``settings`` has the settings that are not at their default.
+    It prints as a short table. ``toolchain`` describes this machine now, not that of the builds.
+    ``settings`` has the settings that differ from their defaults.
     """
 
     lltm_jit_version: str

@@ -3,11 +3,11 @@
     python tools/fit_plan.py [--dtype half] [--layer LSTM] [--sizes 40] [--steps 64] [--seed 0]
                              [--seconds 0.05]
 
-Sizes are random: 17 to 512 rows, hidden sizes that are multiples of 8; gates are given. Each
-has a line for each pass: us per step of each kind, in CUDA graphs, the quickest with a star, and
-what the plan takes unless told otherwise. Then come the constants of ``cycles_of_steps()``
-(kernels/rnn/sequence/plan/cycles.h) as least squares have them, and for ranges of rows the hidden
-sizes where Note [Many rows] is quickest, which many_rows/plan.h lists.
+Sizes are random: 17 to 512 rows, hidden sizes that are multiples of 8; gates are given. Each size
+has a line for each pass: us per step of each kind of plan, in CUDA graphs. A star marks the
+quickest kind, and "planned" is the plan's own choice. Then come the constants of
+``cycles_of_steps()`` (kernels/rnn/sequence/plan/cycles.h) by least squares, and for ranges of rows
+the hidden sizes where Note [Many rows] is quickest, which many_rows/plan.h lists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LAYERS = ("LSTM", "GRU", "RNN_TANH")
 ROWS = (32, 64, 96, 128, 192, 256, 384, 512)
 MOST_UNITS = 2112
 CYCLES = 1.8e9  # a second, as Note [What a step costs] counts
-MOST_SMALL = 6e8  # multiply-adds of a product in 16 bits, of which larger ones have a higher rate
+MOST_SMALL = 6e8  # multiply-adds of a GEMM in 16 bits; larger ones have a higher rate
 
 Size = tuple[int, int]  # rows and hidden units
 Found = dict[tuple[str, Size], dict[str, float]]  # by the pass: seconds of a step, by the kind
@@ -100,7 +100,7 @@ def line(name: str, size: Size, of_kinds: dict[str, float]) -> str:
 
 
 def constants(found: Found, layer: str, type: str) -> Iterator[str]:
-    """Of plans step by step: cycles of launches, and multiply-adds and bytes a cycle."""
+    """The constants of plans by steps: cycles of launches, multiply-adds and bytes per cycle."""
     float_names = {"float": "kFloat{}", "tf32": "kRounded{}"}
     for names, are_large in ((float_names.get(type, "k{}"), False), ("kLarge{}", True)):
         rows, cycles = [], []

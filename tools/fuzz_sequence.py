@@ -4,8 +4,8 @@
 
 Values and gradients of all layers (the reference is a loop where torch has none) in all dtypes:
 packed, with lengths, and with resets to zeros or given states, whose reference runs each piece by
-itself. What differs is printed with its seed, which ``--seed N --count 1`` repeats. The last lines
-say what was run, and how large the worst error was as a share of what the dtype allows.
+itself. A configuration that differs is printed with its seed; ``--seed N --count 1`` repeats it.
+The last lines say what was run, and the worst error as a share of what the dtype allows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sequence_testing import LAYERS, THEIRS, layer_reference  # noqa: E402
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer  # noqa: E402
 
 DTYPES = [torch.half, torch.bfloat16, torch.float, torch.double]
-# Where each size means compilation, there are few.
+# There are few sizes on a GPU, because each one needs a compilation.
 HIDDEN_CUDA = [1, 7, 32, 33, 64, 100, 128, 256, 320, 512, 776, 1024]
 
 
@@ -182,7 +182,7 @@ class Case:
         self.reset = reset if c.form in ("reset", "both") else torch.zeros_like(reset)
 
     def random(self, *shape: int) -> Tensor:
-        """In the dtype's numbers, as float64."""
+        """Random numbers that the dtype can hold, as float64."""
         values = torch.randn(shape, dtype=torch.double)
         return values.to(self.config.dtype).double().to(self.config.device)
 
@@ -200,7 +200,7 @@ class Case:
         return self.with_gradients(layer, [output, *last], leaves)
 
     def leaves(self, dtype: torch.dtype) -> list[Tensor]:
-        """What the layers are given: the input, the states, and those to reset to."""
+        """The tensors that layers are given: the input, the states, and the states to reset to."""
         return [t.to(dtype).requires_grad_() for t in (self.x, *self.states, *self.to)]
 
     def run(self) -> list[Tensor]:
@@ -258,7 +258,7 @@ class Case:
     def share(self) -> float:
         """The worst error as a share of what is allowed."""
         c, eps = self.config, torch.finfo(self.config.dtype).eps
-        # A sum's roundings, which the same maths in the dtype shows where there is one.
+        # The roundings of sums; the reference in the same dtype adds its own error to the limit.
         sums = 16 + c.steps + c.batch_size if c.dtype != torch.double else 1000
         actual, exact = self.run(), self.reference(torch.double)
         usual = exact if c.dtype == torch.double else self.reference(c.dtype)

@@ -9,7 +9,7 @@ namespace lltm_jit {
 namespace {
 
 std::optional<LltmPlan> given;
-LltmPlan chosen;  // by lltm_plan(), for the call before
+LltmPlan chosen;  // the choice of lltm_plan() for the last call
 
 template <typename Device>
 LltmPlan given_plan(const LltmProblem& problem, const Device& device) {
@@ -26,7 +26,7 @@ LltmPlan given_plan(const LltmProblem& problem, const Device& device) {
 
 namespace lltm_jit {
 
-// What the family defines elsewhere.
+// Stand-ins for functions that the family defines elsewhere.
 void check_cell(const char*, const CellInputs&) {}
 void check_backward(const BackwardInputs&) {}
 Tensor cat(at::TensorList tensors, int64_t dim) { return at::_ops::cat::call(tensors, dim); }

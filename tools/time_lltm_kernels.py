@@ -2,10 +2,10 @@
 
     python tools/time_lltm_kernels.py [-c] [--dtype half ..] [--sizes 64,256,512 ..]
 
-Medians in microseconds of a whole pass: on a GPU inside a CUDA graph, which goes round operands
-that its L2 cache does not hold all of; on the CPU in alternation. A kernel of a GPU has its stages
-of k behind it (`Medium/3`). `*` marks what `lltm_plan()` takes, and the last figure is that one's
-time over the best.
+It prints medians in microseconds of a whole pass: on a GPU in a CUDA graph over more operands than
+its L2 cache holds, on the CPU in alternation. The name of a GPU kernel ends in its stages of k
+(`Medium/3`). `*` marks the choice of `lltm_plan()`, and the last figure is the time of that choice
+over the best time.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def times_of(module: Any, kernels: dict[str, Plan], call: Callable, sets: list) 
             if sets[0][0].is_cuda:
                 times[name].append(in_graph(lambda: [call(*inputs) for inputs in sets], len(sets)))
                 continue
-            for _ in range(3):  # the first without a kernel before it in the caches
+            for _ in range(3):  # the first run finds another kernel's data in the caches
                 began = time.perf_counter()
                 call(*sets[0])
                 took = time.perf_counter() - began
@@ -113,7 +113,7 @@ def times_of(module: Any, kernels: dict[str, Plan], call: Callable, sets: list) 
 
 
 def operands(sizes: tuple[int, int, int], dtype: torch.dtype, device: str) -> list[list]:
-    """What a backward pass takes, as often as it takes to leave the L2 cache of a GPU."""
+    """Sets of operands of a backward pass, as many as exceed the L2 cache of a GPU."""
     batch, input, hidden = sizes
     state = (batch, hidden)
     shapes = [(batch, input), (3 * hidden, hidden + input), (3 * hidden,), *[state] * 5]

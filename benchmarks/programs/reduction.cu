@@ -1,4 +1,4 @@
-// The sum of all numbers, by blocks, and of these by torch.
+// The sum of all numbers: each block sums a part, and torch sums the parts.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <torch/extension.h>

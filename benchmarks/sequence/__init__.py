@@ -1,11 +1,11 @@
 """``sequence``: recurrent layers over whole sequences, beside torch.nn's.
 
-On a GPU also in CUDA graphs, and floats both exact and as TF32; on a CPU also beside a loop of
-tutorial cells. All layers of one size take turns. Times are of one step; memory is what a call
-takes at its peak; errors are norms, beside float64. ``--published`` and ``--draw`` take sizes of
-their own, and list the layers that are slower than torch's. ``--heads`` and ``--padding`` compare
-ours among themselves. ``--resets`` begins anew within sequences. ``--others`` takes minGRU and
-LayerNormLSTM.
+On a GPU, layers also run in CUDA graphs, and floats both exactly and as TF32. On a CPU, they are
+also compared with a loop of tutorial cells. All layers of one size take turns. Times are of one
+step; memory is what a call adds at its peak; errors are norms of differences from float64.
+``--published`` and ``--draw`` have sizes of their own, and list layers that are slower than
+torch's. ``--heads`` and ``--padding`` compare our layers; ``--resets`` resets rows in sequences;
+``--others`` takes minGRU and LayerNormLSTM.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DTYPES = {
     "cpu": [torch.float, torch.bfloat16],
     "cuda": [torch.half, torch.bfloat16, torch.float],
 }
-_CHECKED_STEPS = 32  # more would make of each side's rounding errors what chance will
+_CHECKED_STEPS = 32  # over more steps, rounding errors grow by chance
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -191,7 +191,7 @@ def precisions(device: torch.device, dtype: torch.dtype) -> Sequence[str]:
 
 
 def compile_kernels(cases: Iterable[tuple[Case, list[str]]]) -> None:
-    """Compile what our layers need on the GPU side by side, before anything is measured."""
+    """Compile our layers' kernels for the GPU in parallel, before anything is measured."""
     meta = torch.device("meta")
     by_precision = sorted(cases, key=lambda pair: pair[0].precision)
     for precision, group in itertools.groupby(by_precision, lambda pair: pair[0].precision):
@@ -253,10 +253,10 @@ def peak_memory(step: Callable[[], Any]) -> float:
 def check(case: Case, layer: str, phase: str) -> tuple[str, dict[str, float]]:
     """Whether a layer is as near to float64 as torch's, and the LLTM as the loop of cells.
 
-    Compares outputs, or the gradients of inputs; and tells the error of both, by name. With TF32,
-    a layer may be as far from float64 as parameters and input that are rounded to it, because
-    torch's layer multiplies exactly at some sizes. Where torch has no such layer, the tests alone
-    do.
+    It compares outputs, or the gradients of inputs, and returns both errors by name. With TF32, a
+    layer may also have the error of a float64 layer with parameters and input rounded to TF32,
+    because torch's layer multiplies exactly at some sizes. Layers that torch does not have are
+    checked by the tests alone.
     """
     plain = LOOP if layer == "LLTM" else theirs(layer)
     if plain not in (LOOP, f"nn.{layer}"):
@@ -283,7 +283,7 @@ def check(case: Case, layer: str, phase: str) -> tuple[str, dict[str, float]]:
 
 
 def to_tf32(tensor: Tensor) -> Tensor:
-    """Floats rounded to TF32, which has 13 bits less."""
+    """Floats rounded to TF32, which has 13 fewer bits."""
     return (tensor.detach().view(torch.int) + 0x1000 & ~0x1FFF).view(torch.float)
 
 

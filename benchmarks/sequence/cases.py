@@ -1,4 +1,4 @@
-"""The layers that run over a sequence, ours and those beside them."""
+"""The layers that run over a sequence: ours, torch's, and a loop of cells."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PHASES = (FORWARD, BACKWARD)
 OURS = {layer.__name__: layer for layer in LAYERS.values()}
 THEIRS = {"nn.LSTM": nn.LSTM, "nn.GRU": nn.GRU, "nn.RNN": nn.RNN}
 LOOP = "loop of cells"
-_GRADIENT = 1e-3  # that of the LLTM grows on its way through many steps
+_GRADIENT = 1e-3  # small, because the LLTM's gradient grows over many steps
 
 
 @contextmanager
@@ -67,7 +67,7 @@ class Case:
     steps: int
     dtype: torch.dtype
     device: torch.device
-    precision: str = "ieee"  # of floats on a GPU, or "tf32"
+    precision: str = "ieee"  # or "tf32", for floats on a GPU
     layer: str = ""  # of `OURS`
     layers: int = 1
     directions: int = 1
@@ -139,8 +139,8 @@ def draw(shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tens
 
 
 def training_step(module: nn.Module, x: Tensor) -> Callable[[], tuple[Tensor, ...]]:
-    """Gradients of the input and of all parameters, from one of the output."""
-    module.train()  # which cuDNN's backward pass insists on
+    """Gradients of the input and of all parameters, from a gradient of the output."""
+    module.train()  # cuDNN's backward pass needs it
     leaves = [x.requires_grad_(), *module.parameters()]
     grad = _GRADIENT * draw(module(x)[0].shape, x.device, x.dtype)
     return lambda: torch.autograd.grad(module(x)[0], leaves, grad)

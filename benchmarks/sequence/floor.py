@@ -1,4 +1,4 @@
-"""A lower bound on the time of a step of a recurrent layer."""
+"""A lower bound on the time of a step of a recurrent layer: a roofline with latencies."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import torch
 
 from .cases import FORWARD, Case, gates, operations
 
-# An H200's figures, in cycles if nothing else is said; kernels/rnn/sequence/README.md has their
+# An H200's figures, in cycles unless noted; kernels/rnn/sequence/README.md has their
 # sources.
 _CLOCK = 1.8e9
 _SMS = 132
-_CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # of so many blocks, that run at once
-_BLOCK_BYTES = (227 + 192) * 1024  # of weights: shared memory, three quarters of the registers
-_ROWS = 4  # that one takes, at the least: half of a product of 16-bit types
+_CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # the clusters that run at once, by blocks in each
+_BLOCK_BYTES = (227 + 192) * 1024  # for weights: shared memory, three quarters of the registers
+_ROWS = 4  # the fewest of a cluster: half of a product of 16-bit types
 _BARRIER, _EXCHANGE = 60, 300  # of a block; in a cluster
 _RECEIVED = 21  # bytes a cycle
 _GRID = 1000  # a word's way through L2
 _CELL = 150  # from a gate's sum to the output
 _SM_PRODUCTS = 4 * 2048 / 6.2  # multiply-adds a cycle of 16-bit types, by mma.sync
-_LIBRARY = 990e12  # operations a second of the library's products
-_COST = {torch.float: 3, torch.double: 15}  # products of 16-bit types that one stands for
+_LIBRARY = 990e12  # operations per second of cuBLAS's GEMMs
+_COST = {torch.float: 3, torch.double: 15}  # how many products of 16-bit types one product takes
 
 
 def gpu_floor(case: Case, layer: str, phase: str) -> float:
-    """A lower bound in seconds per step, for kernels that keep the weights on the chip.
+    """A lower bound in seconds per step, for persistent kernels with the weights on the chip.
 
-    A step waits for the output of the one before, so its parts come one after the other: the
+    A step waits for the output of the step before, so its parts come one after the other: the
     output's way to the blocks that need it, the products, and the cell. A cluster takes some rows
-    of the batch, and shares the hidden units; or, where the weights do not fit into one, the whole
-    grid does. The backward pass goes through as long a chain. Layers follow each other, directions
-    run at once. The library makes the products of all steps at once: one forward, three more
-    backward.
+    of the batch, and its blocks share the hidden units. If the weights do not fit into a cluster,
+    the whole grid shares them. The backward pass has as long a chain. Layers follow each other, and
+    directions run at once. cuBLAS computes the products of all steps at once: one GEMM forward,
+    three more backward.
     """
     rows, hidden, width = case.batch_size, case.hidden_size, case.dtype.itemsize
     rounded = case.precision == "tf32"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .cases import LOOP, PHASES, Case, theirs
 
-# What is aimed at, beside torch's layer with 256 steps and as many features as hidden units, on an
-# H200 and on a CPU with two threads: LLTM's forward, and forward + backward, by (batch, hidden).
+# The goals by (batch, hidden): LLTM's time over that of torch's layer, forward, and forward +
+# backward, with 256 steps and as many features as hidden units, on an H200 and 2 CPU threads.
 _CUDA_TYPES = ("float16", "bfloat16", "float32")
 _CUDA_GOALS = {  # for each of these types
     (16, 128): ((0.21, 0.26), (0.09, 0.11), (0.3, 0.4)),
@@ -27,12 +27,12 @@ _GOALS = {
     ("cpu", "bfloat16"): {(16, 128): (0.7, 0.7), (16, 256): (0.7, 0.7), (16, 512): (0.7, 0.7)},
 }
 _CPU_GOAL_OF_LSTM = 0.9  # beside torch's
-_GOALS_OF_LLTM = {"LSTM": 1.4, "GRU": 1.3}  # on a GPU: at most so many times the LLTM's time
+_GOALS_OF_LLTM = {"LSTM": 1.4, "GRU": 1.3}  # on a GPU: the most, in multiples of the LLTM's time
 SIZES = {device: [*_GOALS[device, "float32"]] for device in ("cpu", "cuda")}
 
 
 def goals(case: Case, layer: str, phase: str) -> dict[str, float | None]:
-    """What a layer is compared with, and the goal for the ratio of times, if any."""
+    """The layers that a layer is compared with, and the goals for the ratios of times, if any."""
     if case.goals:
         return {theirs(layer): case.goals[PHASES.index(phase)]}
     device = case.device.type

@@ -18,16 +18,16 @@ from ..shared.table import Row
 from .cases import BACKWARD, PHASES, compile_side_by_side, draw
 
 UNITS = 768  # of all heads
-# Heads, and how many times as long as one alone all may take on a GPU, where they run at once.
+# Numbers of heads, and goals on a GPU, where heads run at once: the time of all over that of one.
 SIZES = {1: None, 3: 1.2, 6: 1.2, 12: 1.2, 24: 1.45, 48: 1.75}
-CELLS = {"lstm": None, "slstm": 1.35}  # and the same beside the LSTM
+CELLS = {"lstm": None, "slstm": 1.35}  # the goal beside the LSTM
 _ONE, _IN_TURN = "one head", "in turn"
 
 
 def measure(
     batch_size: int, steps: int, dtype: torch.dtype, device: torch.device, seconds: float
 ) -> Iterator[list[Row]]:
-    """Time calls whose gates are given, (steps, batch, gates of all heads)."""
+    """Time calls with given gates, (steps, batch, gates of all heads)."""
     on_gpu = device.type == "cuda"
     if on_gpu:
         _compile_kernels(batch_size, dtype)

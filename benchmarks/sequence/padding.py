@@ -15,7 +15,7 @@ _GOAL = 1.03  # of the multiple's time
 
 
 def beside_multiples(case: Case) -> Iterator[list[Case]]:
-    """Layers like this one of all hidden sizes, each list led by their multiple of 16."""
+    """Layers like this one of all hidden sizes; each list begins with their multiple of 16."""
     for multiple, sizes in itertools.groupby(HIDDEN, lambda size: -(-size // 16) * 16):
         all_sizes = dict.fromkeys([multiple, *sizes])
         yield [replace(case, hidden_size=size) for size in all_sizes]

@@ -44,8 +44,8 @@ _SIZES = {
         ("LSTM", 2, 1, 65, 512, 50, 50),  # characters
     ],
 }
-# What is aimed at beside torch's layer on an H200, forward and with the backward pass, of 16 bits
-# and of floats as TF32: by directions, hidden units, rows and steps.
+# The goals beside torch's layer on an H200, forward and with the backward pass, for 16 bits and for
+# floats as TF32: by directions, hidden units, rows and steps.
 _GOALS = {
     (1, 650, 20, 35): ((0.5, 0.55), (0.65, 0.7)),
     (1, 1500, 20, 35): ((0.45, 0.5), (0.75, 0.8)),
@@ -60,7 +60,7 @@ _GOALS = {
     (2, 640, 32, 400): ((0.4, 0.45), (0.5, 0.5)),
     (2, 512, 64, 128): ((0.3, 0.37), (0.45, 0.45)),
     (2, 800, 32, 300): ((0.45, 0.5), (0.6, 0.6)),
-    # From milliseconds on an H200 without the input's product, which is added, over those of cuDNN.
+    # These are milliseconds on an H200, to which the input's product is added, over cuDNN's.
     (2, 256, 32, 512): ((0.1, 0.12), (0.2, 0.16)),
     (2, 640, 32, 512): ((0.35, 0.39), (0.5, 0.5)),
     (2, 1024, 16, 512): ((0.27, 0.32), (1, 1)),
@@ -69,7 +69,7 @@ _GOALS = {
 _USUAL_GOAL, _EXACT_GOAL, _CPU_GOAL, _DRAWN_GOAL = 1.0, 0.7, 0.95, 1.05
 _MOST = {"cuda": 2**27, "cpu": 2**21}  # units of all steps of a drawn layer, for memory and time
 
-# Of an element type, with the precision of floats.
+# An element type, with the precision of floats.
 Numbers = tuple[torch.dtype, str]
 
 

@@ -1,9 +1,9 @@
 """Resets within sequences, as in reinforcement learning: our LSTM beside torch's cut at each reset.
 
-Torch's layers know no resets. They run piece by piece, where a piece ends at each step at which any
-row is reset; as a loop of cells; or with every piece of a row as a sequence of its own, packed,
-which is prepared beforehand. The fastest of these is measured, in a graph that of the first two.
-TorchRL's kernels for Triton take resets, and given states with them.
+Torch's layers know no resets. They run in pieces that end at each step at which any row is reset;
+as a loop of cells; or on packed sequences, one for every piece of a row, which are prepared
+beforehand. The fastest of these ways is measured, in a graph the fastest of the first two.
+TorchRL's Triton kernels take resets, also to given states.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .cases import BACKWARD, PHASES, Case, training_step, use_precision
 
 # Steps, rows, features and hidden units.
 SIZES = [(128, 128, 256, 256), (64, 64, 128, 128), (16, 4096, 128, 256), (64, 16, 512, 512)]
-SHARE = 0.03  # of the steps of each row that begin anew
-GOAL = 0.35  # of the best of the others
+SHARE = 0.03  # the share of steps before which a row is reset
+GOAL = 0.35  # our time over that of the best other way
 OURS, TO_STATES = "LSTM", "to states"
 PIECES, CELLS, PACKED, TORCHRL = "nn in pieces", "nn.LSTMCell", "nn packed", "TorchRL"
 
@@ -57,7 +57,7 @@ class Ours(Resets):
 
 
 class OursToStates(Ours):
-    """To states of each step, which are zeros, so that results are the same."""
+    """Resets to given states of each step. They are zeros, so that results are the same."""
 
     def __init__(self, case: Case, marks: Tensor) -> None:
         super().__init__(case, marks)
@@ -70,7 +70,7 @@ class OursToStates(Ours):
 
 
 class Pieces(Resets):
-    """One call for the steps from one at which any row is reset to the next one."""
+    """One call for the steps between two resets of any row."""
 
     def __init__(self, case: Case, marks: Tensor) -> None:
         super().__init__(case, marks)
@@ -90,7 +90,7 @@ class Pieces(Resets):
 
 
 class Cells(Resets):
-    """The loop of many a recurrent PPO."""
+    """The loop of cells that many implementations of recurrent PPO have."""
 
     def __init__(self, case: Case, marks: Tensor) -> None:
         super().__init__(case, marks)
@@ -111,7 +111,7 @@ class Cells(Resets):
 
 
 class Packed(Resets):
-    """Every piece of a row is a sequence. Where they lie is found beforehand, from the marks."""
+    """Every piece of a row is a sequence. Their places are found beforehand, from the marks."""
 
     def __init__(self, case: Case, marks: Tensor) -> None:
         super().__init__(case, marks)
@@ -164,7 +164,7 @@ OF_TORCH: dict[str, type[Resets]] = {PIECES: Pieces, CELLS: Cells, PACKED: Packe
 def cases(
     dtype: torch.dtype, precision: str, device: torch.device, size: tuple[int, int, int] | None
 ) -> list[Case]:
-    """Of `SIZES`, or of one size: steps, rows and hidden units."""
+    """The cases of `SIZES`, or of one size: steps, rows and hidden units."""
     sizes = [(*size, size[2])] if size else SIZES
     return [
         Case(rows, hidden, steps, dtype, device, precision, OURS, features=features)
@@ -260,7 +260,7 @@ def trial(function: Callable[[], Any], mode: str) -> float:
     return (timer or times.host_timer(function)).timeit(2).mean
 
 
-# Between two ways that round differently: norms of differences over norms.
+# Limits between two ways that round differently: norms of differences over norms.
 _TOLERANCE = {
     "float64": 1e-10,
     "float32": 1e-4,

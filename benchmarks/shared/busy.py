@@ -1,7 +1,7 @@
 """Whether a machine had anything else to do while something was measured.
 
-Where the system does not tell (it is Linux that does), nothing is known of it, and the spread of
-the times alone says whether they can be relied on.
+Only Linux tells this. On other systems, the spread of the times alone says whether they can be
+relied on.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 _THREADS = Path("/proc/self/task")
 _PROCESSORS = Path("/proc/stat")
 _IDLE = (3, 4)  # the columns of a processor's line that are no work: idle, and waiting for disks
-LIMIT = 0.05  # of the time that threads waited: beyond it a measurement is not to be relied on
-LIMIT_OF_OTHERS = 0.1  # of the processors
+LIMIT = 0.05  # the share of time that threads waited; above it, a measurement is unreliable
+LIMIT_OF_OTHERS = 0.1  # the share of the processors that other programs used
 
 
 class Waiting:
@@ -43,7 +43,7 @@ def _waited() -> dict[str, float]:
 
 
 class Others:
-    """The share of the processors that other programs had, beside this one and what it has run."""
+    """The share of the processors that other programs had, besides this one and its children."""
 
     def __init__(self) -> None:
         self._began, self._before = time.perf_counter(), _work()
@@ -55,7 +55,7 @@ class Others:
         return max(0.0, everything - ours) / (seconds * len(_processors()))
 
     def many(self) -> bool:
-        """Whether that is too much to rely on the figures."""
+        """Whether the share is too large to rely on the figures."""
         return self.share() > LIMIT_OF_OTHERS
 
 
@@ -69,7 +69,7 @@ def _work() -> tuple[float, float]:
     ticks = 0
     for line in _PROCESSORS.read_text().splitlines():
         name, *columns = line.split()
-        if name in names:  # whose first columns have those of guests in them
+        if name in names:  # its first columns include those of guests
             ticks += sum(int(n) for i, n in enumerate(columns[:8]) if i not in _IDLE)
     return ticks / os.sysconf("SC_CLK_TCK"), ours
 

@@ -1,4 +1,4 @@
-"""Which of the package's operators a program calls, and their kernels compiled before it does."""
+"""Records the operators that a program calls, and compiles their kernels beforehand."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Recorder(TorchDispatchMode):
 
 
 def compile_variants(steps: Iterable[Callable[[], Any]]) -> None:
-    """Compile the kernels that steps need on the GPU, side by side.
+    """Compile the kernels that steps need on the GPU in parallel.
 
-    Each would be compiled by the first call that needs it, and those of backward passes one after
-    another, in autograd's thread. So the operators are called here as the steps call them, which
-    must be made of tensors on the meta device.
+    Otherwise the first call that needs a kernel would compile it, and backward passes would compile
+    theirs one after another, in autograd's thread. So the operators are called here as the steps
+    call them. The steps must have tensors on the meta device.
     """
     recorder = Recorder()
     for step in steps:

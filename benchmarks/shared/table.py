@@ -31,10 +31,10 @@ class Row:
     phase: str
     name: str  # of the implementation
     times: dict[str, Times] = field(default_factory=dict)  # by the way of calling
-    beside: dict[str, float | None] = field(default_factory=dict)  # whom it is compared with: goal
-    floor: float = 0.0  # the least seconds that are possible, if anyone knows
-    figures: dict[str, float] = field(default_factory=dict)  # what else there is, by its heading
-    check: str = "-"  # "match", "error 1.2e-03", or "-" for what has nothing to match
+    beside: dict[str, float | None] = field(default_factory=dict)  # by name: the goal
+    floor: float = 0.0  # a lower bound in seconds; 0 if unknown
+    figures: dict[str, float] = field(default_factory=dict)  # other figures, by heading
+    check: str = "-"  # "match", "error 1.2e-03", or "-" if there is nothing to match
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def mode(self) -> str:
-        """The way of calling that goals are for: in a graph, where it was."""
+        """The way of calling that goals are for: in a graph, if it was timed there."""
         return GRAPH if GRAPH in self.times else next(iter(self.times))
 
     @property
@@ -82,7 +82,7 @@ def groups(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def show(measured: Iterable[Group], width: int) -> list[Row]:
-    """Print tables, each group of rows when it is there; returns the rows.
+    """Print tables, each group of rows as soon as it is measured; returns the rows.
 
     The first column, of the cases, has the given width.
     """
@@ -121,7 +121,7 @@ Cell = Callable[[Row, Group], str]
 
 
 def _columns(group: Group) -> list[tuple[str, int, Cell]]:
-    """Heading, width and content of the columns that a table needs whose first rows these are."""
+    """Heading, width and content of a table's columns, from its first group of rows."""
     columns: list[tuple[str, int, Cell]] = []
     if any(row.check != "-" for row in group):
         columns.append(("check", 5, lambda row, _: row.check))
@@ -155,7 +155,7 @@ def _floor(row: Row, _: Group) -> str:
 
 
 def _share(row: Row, _: Group) -> str:
-    """A share of what is possible, which nothing exceeds."""
+    """The floor as a share of the time; 100 % is the most that is possible."""
     if not row.floor:
         return "-"
     share = row.floor / row.best.median
@@ -268,9 +268,9 @@ def _row(times: dict[str, dict[str, float]], **values: object) -> Row:
 
 
 def comparison(before: Iterable[Row], now: Iterable[Row]) -> str:
-    """Ratios of medians, new to old; what lies beyond the noise of both runs is marked.
+    """Ratios of medians, new to old, with marks on changes beyond the noise of both runs.
 
-    Beyond noise means that the middle halves of the two samples do not meet.
+    A change is beyond the noise if the middle halves of the two samples do not overlap.
     """
     earlier = {row.title: row for row in before}
     lines = [["case", "", "before", "now", "now/before", ""]]

@@ -17,16 +17,16 @@ if TYPE_CHECKING:  # it imports torch.utils.cpp_extension, which looks for CUDA,
     from torch.utils.benchmark import Timer
 
 # Ways of calling: from the host, which on a GPU waits for the work at the end; in a CUDA graph,
-# what the GPU needs, whatever the host does; and the time of all processors in a build.
+# which shows the GPU's time without the host's; and the time of all processors in a build.
 HOST, GRAPH, PROCESSORS = "as called", "in a graph", "processors"
 
 _CALLS_IN_GRAPH = 20  # so that the graph's own launch weighs little
 _FEWEST_SAMPLES = 7  # enough for quartiles
-_FIRST_CALLS = 5  # to find out how long one takes
+_FIRST_CALLS = 5  # to find out how long a call takes
 _TURN = 0.01  # seconds
-_PEAKS = 3  # measurements more of a peak that was exceeded
+_PEAKS = 3  # further measurements of a peak that was exceeded
 _SPREAD = 0.25  # of the middle half of the samples, as a share of the median
-_GRAPH_SECONDS = 0.01  # that a replay takes at most, where a call is shorter
+_GRAPH_SECONDS = 0.01  # the most that a replay of several calls takes
 
 Function = Callable[[], Any]
 
@@ -52,7 +52,7 @@ class Times:
 
 
 def constant(seconds: float, busy: bool = False) -> Times:
-    """What was measured once, or not at all."""
+    """The times of a call that was measured once, or not at all."""
     return Times(seconds, seconds, seconds, seconds, 1, busy)
 
 
@@ -67,9 +67,9 @@ def measure(
     Args:
         functions: by name.
         seconds: for each, and for each way of calling.
-        modes: the ways of calling. What a CUDA graph does not capture has no time in one.
-        units: what is measured, in one call of a function, which may be a part of a call; by
-            default 1.
+        modes: the ways of calling. A function that no CUDA graph captures has no time in one.
+        units: how many units, such as steps, a call of each function has; by default 1. Times are
+            those of one unit.
     """
     found: dict[str, dict[str, Times]] = {name: {} for name in functions}
     for mode in modes:
@@ -95,7 +95,7 @@ def host_timer(function: Callable[[], Any]) -> Timer:
 
 
 def graph_timer(function: Callable[[], Any], calls: int) -> Timer | None:
-    """Times blocks of `calls` in a CUDA graph: what the GPU needs, whatever the host does.
+    """Times blocks of `calls` in a CUDA graph: the GPU's time without the host's.
 
     None for a function that launches on a stream of its own: the graph misses those kernels.
     """
@@ -121,7 +121,7 @@ def graph_timer(function: Callable[[], Any], calls: int) -> Timer | None:
 
 
 def calls_in_graph(function: Callable[[], Any]) -> int:
-    """How many to take into a graph: as many as of short kernels, but few of what takes long."""
+    """How many calls a graph gets: many of a short function, and few of a long one."""
     function()
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -137,10 +137,10 @@ def take_turns(timers: Sequence[Timer], seconds: float, counts: Sequence[float])
     Args:
         timers: of the functions.
         seconds: for each.
-        counts: what is measured, in one statement of each timer.
+        counts: how many units a statement of each timer has.
     """
-    # Timer.blocked_autorange takes blocks so long that a synchronisation weighs nothing, far beyond
-    # a turn.
+    # Timer.blocked_autorange would take blocks far longer than a turn, so that synchronisations
+    # weigh nothing.
     blocks = [max(1, round(_TURN / timer.timeit(_FIRST_CALLS).mean)) for timer in timers]
     samples: list[list[float]] = [[] for _ in timers]
     waits: list[list[float]] = [[] for _ in timers]
@@ -169,10 +169,10 @@ _peaks: dict[tuple[torch.device, torch.dtype], tuple[float, float]] = {}
 
 
 def peak(device: torch.device, dtype: torch.dtype, operations: float = 0.0) -> tuple[float, float]:
-    """What this machine reaches, a second: operations of a matrix product, bytes of a copy.
+    """The peak of this machine, per second: operations of a GEMM, and bytes of a copy.
 
-    Measured again if something has reached more ``operations`` since, because the machine may have
-    been busy.
+    It is measured again if a function has reached more ``operations`` since, because the machine
+    may have been busy.
     """
     key = (device, dtype)
     if key not in _peaks:
@@ -201,13 +201,12 @@ def _peak(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
 def compare(
     values: list[Tensor], baseline: list[Tensor], exact: list[Tensor], times: float = 2
 ) -> str:
-    """How far values are from the exact ones: "match" when as near as they can, or the error.
+    """How far values are from the exact ones: "match" if they are near enough, or the error.
 
-    As near means: at most so many times the error that the baseline makes in their type, plus one
-    rounding.
+    Near enough is at most ``times`` the error of the baseline in the same type, plus one rounding.
     """
     for value, plain, true in zip(values, baseline, exact, strict=True):
-        # In double the baseline is what is exact, and sums are long.
+        # In double the baseline is the exact result, and sums are long.
         rounding = 1e-12 if value.dtype == torch.double else 4 * torch.finfo(value.dtype).eps
         scale = true.abs().max().item() or 1.0
         error = (value.double() - true).abs().max().item() / scale

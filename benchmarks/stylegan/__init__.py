@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     device = lltm.device(args.cuda, "stylegan")  # refused before anything is built
     native.load("stylegan")
-    from .operators import measure_all  # which imports the operators
+    from .operators import measure_all  # it imports the operators
 
     operators = [args.only] if args.only else OPERATORS
     shape = tuple(args.shape) if args.shape else None

@@ -19,11 +19,11 @@ from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upsampl
 from ..shared.gpu_kernels import compile_variants
 
 FORWARD, WITH_SIGNS, BACKWARD = "forward", "forward with signs", "forward + backward"
-CLAMP = 1.0  # of inputs about as large as 1, so that it is met often
-WIDE_CLAMP = 256.0  # StyleGAN's, which they never meet
+CLAMP = 1.0  # inputs are about as large as 1, so that many meet it
+WIDE_CLAMP = 256.0  # StyleGAN's, which inputs never meet
 OUTLIER = 2.0**15  # far larger than its surroundings: see Note [Outliers] in mma/scales.cuh
 PAIRS = ((2, 2), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4))  # up, down
-_TAPS = 6  # of a filter, times the factor that it is for
+_TAPS = 6  # taps of a filter, per unit of its factor
 _LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
 
 Shape = tuple[int, ...]
@@ -34,8 +34,8 @@ Function = Callable[..., Tensor]  # of x, a bias, and impl=
 class Case:
     """One call: an operator with its arguments, on one tensor, in one phase.
 
-    The fewest bytes are those of every tensor that the phase reads or writes, each once: `tensors`
-    times those of x, and `more` bytes for each element of x.
+    The fewest bytes count each tensor that the phase reads or writes once: `tensors` times the
+    bytes of x, and `more` bytes for each element of x.
     """
 
     operator: str
@@ -174,7 +174,7 @@ def _filtered_lrelu_cases(case: partial[Case], device: torch.device) -> Iterator
             if (up, down) == PAIRS[0]:  # each phase needs a kernel of its own
                 yield named(tensors=both, more=signs, phase=WITH_SIGNS)
                 yield named(tensors=2 * both, more=2 * signs, phase=BACKWARD)
-        if (up, down) == PAIRS[0] and device.type != "cpu":  # where that takes another kernel
+        if (up, down) == PAIRS[0] and device.type != "cpu":  # outliers need another kernel there
             named = partial(case, "filtered_lrelu", function=partial(_lrelu, call, WIDE_CLAMP))
             planes = math.prod(case.keywords["shape"][:2])
             for count, text in ((1, "an outlier"), (planes, "an outlier in each plane")):
@@ -187,7 +187,7 @@ def _lrelu(call: Function, clamp: float, x: Tensor, b: Tensor, impl: str) -> Ten
 
 @cache
 def low_pass(factor: int) -> Tensor:
-    """A sinc under a Kaiser window: what is left fits into 1/factor as many samples."""
+    """A sinc under a Kaiser window: the filtered signal fits into 1/factor as many samples."""
     taps = _TAPS * factor
     places = torch.arange(taps) - (taps - 1) / 2
     return torch.sinc(places / factor) * torch.kaiser_window(taps, periodic=False, beta=6.0)

@@ -49,13 +49,13 @@ def check(
     wrong = [
         f"{name} {error:.1e}, limit {most:.1e}"
         for name, (error, most) in found.items()
-        if not error <= most  # what is no number is wrong, too
+        if not error <= most  # NaN is wrong, too
     ]
     return f"error: {'; '.join(wrong)}" if wrong else "match"
 
 
 def errors(case: Case) -> dict[str, float]:
-    """Those of results and of gradients to x, also of plain PyTorch and of rounding alone."""
+    """The errors of results and of x's gradient, also for plain PyTorch and for rounding alone."""
     calls = [Call(case, "ref", torch.double), Call(case, "cuda"), Call(case, "ref")]
     exact, kernels, plain = (call.result.detach() for call in calls)
     weight = weight_of(case, exact)

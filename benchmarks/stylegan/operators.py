@@ -1,7 +1,7 @@
 """Times of the StyleGAN operators.
 
-On a GPU they are those in a CUDA graph whose calls take turns with several tensors, so that none
-finds its input in the cache. Small tensors are timed as a program calls, from the host.
+On a GPU, calls are timed in a CUDA graph, and take turns with several tensors, so that no call
+finds its input in the cache. Calls on small tensors are timed from the host, as programs call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import plain
 from .cases import FORWARD, Case, Shape, cases, compile_kernels
 from .errors import find_errors
 
-IMPLEMENTATIONS = {"kernels": "cuda", "plain PyTorch": "ref"}  # plain.py, while it is timed
+IMPLEMENTATIONS = {"kernels": "cuda", "plain PyTorch": "ref"}  # "ref" is plain.py while it is timed
 SHAPES: dict[str, list[Shape]] = {
     "cpu": [(4, 64, 128, 128), (1, 512, 64, 64)],
     "cuda": [(16, 512, 64, 64)],
@@ -31,7 +31,7 @@ SMALL: Shape = (4, 64, 16, 16)  # a call costs the host more than the GPU
 ERROR_SHAPES: dict[str, Shape] = {"cpu": (2, 16, 64, 64), "cuda": (4, 64, 64, 64)}
 _ROTATION = 200e6  # bytes of inputs that take turns: several times the cache of a GPU
 _MOST_INPUTS = 16
-_MOST_COPIED = 256e6  # bytes; the copy of more is as many times that of these
+_MOST_COPIED = 256e6  # bytes; the time of a larger copy is a multiple of theirs
 
 
 def measure_all(
@@ -65,7 +65,7 @@ def rows(case: Case, seconds: float, in_graph: bool) -> list[Row]:
     functions = {name: in_rotation(case, i, inputs) for name, i in IMPLEMENTATIONS.items()}
     copied = min(case.bytes, int(_MOST_COPIED))
     functions["copy"] = copy_in_rotation(copied, case.device)
-    # A copy of a part is that part of a call.
+    # The copy of a part counts as that part of a call.
     units = {"copy": copied / case.bytes}
     mode = times.GRAPH if in_graph else times.HOST
     with plain.instead_of_references():
@@ -104,7 +104,7 @@ def copy_in_rotation(size: int, device: torch.device) -> Callable[[], Any]:
 
 
 def inputs_in_turn(size: int, device: torch.device) -> int:
-    """How many tensors of `size` bytes take turns; on a CPU one, as a program's is in its cache."""
+    """How many tensors of `size` bytes take turns; on a CPU one, which is in the cache."""
     if device.type == "cpu":
         return 1
     return min(max(2, math.ceil(_ROTATION / size)), _MOST_INPUTS)

@@ -1,4 +1,4 @@
-"""The StyleGAN operators as a user of PyTorch writes them, as fast as that is.
+"""The StyleGAN operators as a user of PyTorch would write them to be fast.
 
 The operators' own references (``impl="ref"``) are definitions: exact, and slower.
 """

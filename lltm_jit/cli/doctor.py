@@ -41,7 +41,7 @@ from . import _extensions
 
 _DRIVER = Path("/sys/module/nvidia/version")
 _NEWEST_TESTED = "2.13"  # the README names it, too
-_STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # as torch's own build
+_STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # like torch's own build
 # It includes a header of torch, because torch decides how new the compiler must be.
 _CXX = """\
 #include <Python.h>

@@ -187,7 +187,7 @@ def functions_of(source: str, kind: str = "cpp") -> tuple[dict[str, str], dict[s
         if bound.get(name, declaration) != declaration or name in left_out:
             bound.pop(name, None)
             left_out[name] = "overloaded"
-        elif function["noexcept"]:  # which torch's wrapper does not take
+        elif function["noexcept"]:  # torch's wrapper does not take these
             left_out[name] = "is noexcept"
         elif "*" in re.sub(_TEXT, "", used):
             left_out[name] = "has a pointer"

@@ -38,7 +38,7 @@ _CLUSTER, _COOPERATIVE = 4, 2  # CUlaunchAttributeID
 _SHARED_BYTES, _ANY_CLUSTER = 8, 14  # CUfunction_attribute
 _USUAL_SHARED, _USUAL_CLUSTER = 48 << 10, 8  # larger ones need the attribute
 _NO_CONTEXT = 201  # the driver's status in a thread that has not used CUDA yet
-_LAUNCHES = 256  # are remembered by a kernel
+_LAUNCHES = 256  # how many launches a kernel remembers
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 
 # torch's public functions for this take microseconds. A torch without CUDA lacks these two.
@@ -265,7 +265,7 @@ class _Code:
                 f"{self.name} is not loaded to cuda:{device} yet, which cannot be done while a "
                 "CUDA graph is being captured; launch it, or call its load(), before the capture"
             )
-        torch.cuda.set_device(device)  # in this thread
+        torch.cuda.set_device(device)  # the current GPU belongs to a thread
         with self._turn:
             if not self.handle:
                 library, name = load_device_code(self._image), self._symbol.encode()

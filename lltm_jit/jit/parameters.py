@@ -125,7 +125,7 @@ def _parameter(text: str) -> Parameter:
     plain = re.sub(r" (?:const|volatile)\b", "", plain)
     pointer = plain.endswith("*")
     plain = plain.removesuffix("*")
-    if plain.endswith("*"):  # to pointers: a tensor of addresses
+    if plain.endswith("*"):  # a pointer to pointers takes a tensor of addresses
         return Parameter(text, True, None, _ADDRESS)
     number, dtypes = _TYPES.get(plain, (None, ()))
     if not dtypes and (vector := re.fullmatch(_VECTOR, plain)):

@@ -92,7 +92,7 @@ class Variant:
 
 
 def check_constants(title: str, constants: Iterable[tuple[str, str]]) -> None:
-    """Refuse constants that are no macros.
+    """Refuse constants that cannot be macros.
 
     Raises:
         BuildError: a name cannot be a macro's, or a value has several lines.

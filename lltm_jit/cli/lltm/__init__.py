@@ -65,7 +65,7 @@ def operands(sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.devi
     """input, weights, bias, old_h, old_cell, each requiring grad; the same at every call."""
     generator = torch.Generator().manual_seed(0)
     batch, features, units = sizes
-    scale = units**-0.5  # as the module initialises its parameters
+    scale = units**-0.5  # the module initialises its parameters like this
 
     def draw(*shape: int) -> Tensor:
         values = torch.randn(shape, generator=generator, dtype=torch.float64)

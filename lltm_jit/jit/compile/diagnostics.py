@@ -53,7 +53,7 @@ _WAYS = (
     r".*instantiation of .* at line (?P<line>\d+) of (?P<file>.+)",
 )
 _CARET = r"[ \t|~]*\^[ |~^]*"  # below the line that a compiler quotes
-_WARNINGS, _REASONS = 5, 3  # shown for a successful build, and for an error
+_WARNINGS, _REASONS = 5, 3  # the most that a message shows
 
 
 class _Error(NamedTuple):

@@ -28,7 +28,7 @@ from .ninja import LINK_DEPENDENCIES
 
 NINJA_LOG = ".ninja_log"
 SYMBOLS = ".symbols"  # follows an object's name: a file of its kernels' names
-_ENTRIES = 8  # of one command are tried at most
+_ENTRIES = 8  # how many entries of a command are tried
 # With these flags, an object names the folder of its compilation, or files are written beside it.
 _PLACED = re.compile(r"--coverage|-fprofile|-ftest-coverage|-gsplit-dwarf|-save-temps")
 _NOT_PREPROCESSED = (".s", ".i", ".ii")  # the compiler reports no files for these

@@ -44,7 +44,7 @@ sys.exit(main())
 """
 
 _child: subprocess.Popen[bytes] | None = None
-_names: set[str] = set()  # of the extensions that it builds
+_names: set[str] = set()  # the extensions that the child builds
 _pipe: tuple[int, os.stat_result]  # our end of the pipe to the child
 _turn = threading.Lock()
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FOREIGN = "__pybind11_module_local"  # by which pybind11 finds another module's class
 _TICK = 0.1  # seconds between checks whether a waiting thread is cancelled
-_LOADS_IN = "_LLTM_JIT_LOADS_IN"  # as in lltm_jit_registrations.h
+_LOADS_IN = "_LLTM_JIT_LOADS_IN"  # lltm_jit_registrations.h reads it
 _in_process: dict[str, threading.RLock] = {}
 
 # A thread that held a lock does not exist in a forked child, and would never release it.

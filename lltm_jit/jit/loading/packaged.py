@@ -21,7 +21,7 @@ from ..store.cache import DamagedBuild, Record
 from ..user.progress import Reporter
 from .build import check_library
 
-_FOLDER = r"-(?:I|isystem|iquote|idirafter)"  # for headers, which another machine has elsewhere
+_FOLDER = r"-(?:I|isystem|iquote|idirafter)"  # folders of headers, which differ between machines
 _KINDS = r"-(?:g|G|lineinfo|fsanitize=.*)$"
 
 

@@ -110,7 +110,7 @@ def architectures(path: str) -> list[tuple[int, int]]:
 
 def _demangled(symbol: str) -> str:
     """The type in the name of an instance of ``lltm_jit_type``."""
-    runtime = ctypes.CDLL("libstdc++.so.6")  # which torch has loaded
+    runtime = ctypes.CDLL("libstdc++.so.6")  # torch has loaded it
     runtime.__cxa_demangle.restype = ctypes.c_void_p
     text = ctypes.c_void_p(runtime.__cxa_demangle(symbol.encode(), None, None, None))
     try:

@@ -52,7 +52,7 @@ class Toolchain(NamedTuple):
     cpu_capability: str
     environment: tuple[tuple[str, str], ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()  # compilers that are scripts, and digests
-    tells_link: bool = False  # whether the linker reports what it reads
+    tells_link: bool = False  # whether the linker reports the files that it reads
 
     @property
     def cuda(self) -> bool:
@@ -72,7 +72,7 @@ class Nvrtc(NamedTuple):
 
     path: str
     version: str
-    newest: tuple[int, int]  # of the architectures that it can compile for
+    newest: tuple[int, int]  # the newest architecture that it can compile for
     include_paths: tuple[str, ...]  # where CUDA's headers are
 
 
@@ -121,7 +121,7 @@ def detect() -> Toolchain:
 def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     """The compilers that are scripts: these may add flags of their own."""
     named = " ".join(os.environ.get(name, "") for name in _NAMING).split()
-    hosts = [os.path.join(word, name) for word in named for name in ("gcc", "g++")]  # in a folder
+    hosts = [os.path.join(word, name) for word in named for name in ("gcc", "g++")]  # of folders
     command = [*command, *named, *hosts]
     found = []
     for path in dict.fromkeys(filter(None, map(shutil.which, command))):

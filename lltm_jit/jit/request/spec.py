@@ -15,7 +15,7 @@ CUDA_SUFFIXES = (".cu",)
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
 SOURCE_SUFFIXES = CXX_SUFFIXES + CUDA_SUFFIXES
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
-# What g++ and clang++ take for a source.
+# The suffixes of files that g++ and clang++ accept as sources.
 OF_GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
 BINDINGS = "bindings"  # what `#line` calls the code that binds the functions of load_inline
 CELL = "the cell"  # what `#line` calls a notebook's cell; the spec has its number
@@ -38,12 +38,12 @@ class Spec(NamedTuple):
     python_module: bool = True
     standalone: bool = False  # an executable
     root: str = ""  # used instead of the usual root of builds
-    texts: Pairs = ()  # sources that are given as strings, by the names of the files to write
+    texts: Pairs = ()  # sources given as strings, by the names of the files to write
     listings: Pairs = ()  # the pieces of the texts, by the names that ``#line`` gives them
     cell: str = ""  # the notebook's name for the cell among the pieces
     narrow: bool = True  # sources get narrow headers of torch if they compile with them
     ours: bool = False  # a part of this package: all checkouts share builds, with our own flags
-    around: str = ""  # of a directory of sources: the parent that its includes start from
+    around: str = ""  # the parent of a directory of sources from which its includes start
     packaged: str = ""  # where a wheel has the library, if not in the folder beside the sources
     least_architecture: tuple[int, int] = (0, 0)  # the oldest GPUs that CUDA sources are made for
     variant: str = ""  # what a variant of a kernel is called
@@ -132,7 +132,7 @@ Found = tuple[tuple[str, ...], tuple[str, ...], str, bool]  # what find_sources 
 
 
 def find_sources(spec: Spec, can_build_cuda: bool) -> Found:
-    """The sources of a spec as they are now, without those that another one includes; the include
+    """The sources of a spec now, without sources that another source includes; the include
     paths; the directory that files are named relative to; and whether there is CUDA among them.
     """
     if spec.texts:
@@ -154,7 +154,7 @@ def _of_directory(spec: Spec, can_build_cuda: bool) -> Found:
     """All sources of a directory, and those beside the headers that they include from ``around``.
 
     Our own are compiled without ``.cu`` files where CUDA cannot be built. Sources in a folder
-    ``variants`` are not compiled here, nor those that another one includes.
+    ``variants`` are not compiled here, nor sources that another one includes.
     """
     directory = os.path.realpath(spec.paths[0]) if spec.ours else spec.paths[0]
     top = os.path.realpath(spec.around) if spec.around else directory

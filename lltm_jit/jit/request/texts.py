@@ -16,7 +16,7 @@ LITERALS = (
 _COMMENT = rf"//[^\n]*|/\*.*?\*/|(?P<literal>{LITERALS})"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
 _UPWARD = r"#\s*(?:include|import|include_next)\s*[<\"]([^>\"\n]*\.\./[^>\"\n]*)[>\"]"
-# In the text of an assembler's source, or in a string of C++.
+# This may stand in an assembler's source, or in a string of C++.
 _ASSEMBLED = r"\.(?:incbin|include)\b(?:[ \t]|\\t)*\\?\"([^\"\\\n]+)\\?\""
 _INCBIN = r"\.incbin\b"
 

@@ -138,5 +138,5 @@ def _holder(name: str) -> str:
 
 
 def file_of(name: str) -> Path:
-    """The file of a lock. A few thousand files serve all; locks that share one also wait."""
+    """The file of a lock. A few thousand files serve all locks, so two may share one."""
     return cache.builds_directory() / "locks" / f"{name[:3]}.lock"

@@ -161,7 +161,7 @@ def source_name(file: str, target: str) -> str:
 
 def _print(text: str) -> None:
     """Print one line above all bars, the user's too."""
-    if sys.stderr is None:  # in a program without a console
+    if sys.stderr is None:  # the program has no console
         return
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
     with _unheard:

@@ -48,9 +48,9 @@ LLTM_JIT_BACKGROUND flag 1
 LLTM_JIT_AT_IMPORT flag 1
   0: an import neither loads nor builds the package's kernels; their first use does
 LLTM_JIT_NARROW flag 1
-  0: compile the user's sources with all of torch/extension.h, whatever they need of it
+  0: compile the user's sources with all of torch/extension.h, not with the parts that they need
 LLTM_JIT_CACHE_GB count 20
-  gigabytes that the cache may hold; what was not used for longest is removed first
+  gigabytes that the cache may hold; the entries used longest ago are removed first
 LLTM_JIT_TRUST_ROOT flag 0
   1: load from directories that others may write to
 LLTM_JIT_DEBUG flag 0
@@ -62,7 +62,7 @@ LLTM_JIT_LINEINFO flag 0
 LLTM_JIT_SANITIZE text
   sanitizers for C++, such as 'address,undefined'
 LLTM_JIT_DISABLE_JIT flag 0
-  1: never compile; use what is built, or fail
+  1: never compile; use existing builds, or fail
 LLTM_JIT_PREBUILD flag 0
   1: put compiled kernels into the wheel; read from the environment only
 """

@@ -30,7 +30,7 @@ class _Package(MetaPathFinder, Loader):
             return spec_from_loader(fullname, self)
         if fullname.startswith(f"{self.name}."):
             message = (
-                f"No module named {fullname!r}: {self.name} is that of lltm_jit, which consists of "
+                f"No module named {fullname!r}: {self.name} is lltm_jit's, which consists of "
                 f"{', '.join(self.modules)}; "
                 f"lltm_jit.ops.uninstall({self.name!r}) gives the other one back"
             )
@@ -87,8 +87,8 @@ def install(name: str) -> None:
     ``state_dict`` for others.
 
     Args:
-        name: the package to stand in for. ``"torch_utils.ops"`` is that of StyleGAN2-ADA and
-            StyleGAN3; ``"op"`` that of the PyTorch port of StyleGAN2; ``"torch_utils.custom_ops"``
+        name: the package to stand in for. ``"torch_utils.ops"`` is in StyleGAN2-ADA and in
+            StyleGAN3, and ``"op"`` in the PyTorch port of StyleGAN2. ``"torch_utils.custom_ops"``
             is the module that compiles a repository's own extensions, here with
             :func:`lltm_jit.load`. For a copy inside another package, give its full name, such as
             ``"models.stylegan2.op"``. Parent packages that the program lacks are empty.

@@ -33,7 +33,7 @@ define(
     f"lltm_cell_aten({_CELL}) -> (Tensor new_h, Tensor new_cell)",
     # Refuses what lltm_cell refuses, in the same words, and computes nothing.
     f"lltm_cell_check({_CELL}) -> ()",
-    # What autograd needs: gates are the activated gates, (B, 3H).
+    # Also the tensor that autograd needs: gates are the activated gates, (B, 3H).
     f"lltm_cell_forward({_CELL}) -> (Tensor new_h, Tensor new_cell, Tensor gates)",
     # Gradients of the five inputs; none where output_mask is false. new_cell and gates must be
     # those of lltm_cell_forward on the same inputs.

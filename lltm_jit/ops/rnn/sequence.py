@@ -36,8 +36,8 @@ define(
     "(Tensor output, Tensor h_n, Tensor c_n, Tensor saved_cells)",
     # The states after each step, (L, S, B, H), from these; not for a reversed sequence.
     "stack_states(Tensor output, Tensor c_n, Tensor saved_cells) -> Tensor",
-    # What autograd needs, too: the gates' sums, or their hidden part alone if the cell does not add
-    # them, (L, B, GH), and these cell states.
+    # Also the tensors that autograd needs: the gates' sums, or their hidden part alone if the cell
+    # does not add them, (L, B, GH), and these cell states.
     f"recurrent_sequence_forward({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n, "
     "Tensor saved_gates, Tensor saved_cells)",
@@ -65,7 +65,7 @@ _TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "contro
 
 own_cells: dict[str, str] = {}  # the cells of recurrent_cell(), by the names of types and classes
 
-# What an element of `control` asks for: see SequenceControl in kernels/rnn/sequence/kernels.h.
+# The bits of an element of `control`: see SequenceControl in kernels/rnn/sequence/kernels.h.
 RESETS, HOLDS = 1, 2
 
 _KERNELS = native.kernels_directory()

@@ -131,7 +131,7 @@ def fused_leaky_relu(
         scale, impl: as for :func:`fused_bias_act`.
 
     Returns:
-        Tensor as that of :func:`fused_bias_act`.
+        A tensor, as :func:`fused_bias_act` returns it.
 
     Raises:
         RuntimeError: if a shape, dtype or device does not match; the message names

@@ -224,7 +224,7 @@ def test_a_module_that_is_not_ours(repository):
         importlib.import_module("torch_utils.ops.more")
     assert caught.value.name == "torch_utils.ops.more"
     assert str(caught.value) == (
-        "No module named 'torch_utils.ops.more': torch_utils.ops is that of lltm_jit, which "
+        "No module named 'torch_utils.ops.more': torch_utils.ops is lltm_jit's, which "
         "consists of torch_utils.ops, torch_utils.ops.bias_act, torch_utils.ops.conv2d_gradfix, "
         "torch_utils.ops.conv2d_resample, torch_utils.ops.filtered_lrelu, torch_utils.ops.fma, "
         "torch_utils.ops.grid_sample_gradfix, torch_utils.ops.upfirdn2d; "

@@ -157,7 +157,7 @@ class RecurrentLayer(Warmed):
             ``(output, state)``: the hidden states of all steps, with the shape of ``input`` but DH
             features, and the last states. With ``return_states``, ``(output, state, states)``: the
             states after each step, in the form of ``state`` with the dimension of the steps in
-            front, whatever ``batch_first``. After the end of a sequence they are zero.
+            front, even if ``batch_first``. After the end of a sequence they are zero.
 
         Raises:
             ValueError: if ``input`` has the wrong number of dimensions, or the wrong dtype.

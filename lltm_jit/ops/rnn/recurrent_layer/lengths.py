@@ -19,7 +19,7 @@ class Steps:
     behind: Tensor | None = None  # (L, B), bool: after a sequence's end
     reset: Tensor | None = None  # (L, B), bool
     packed: Tensor | None = None  # the batch sizes of packed sequences, for all of their parts
-    # What the states are reset to, (K, num_layers * D, B, H) with K = 1 or L; zeros if None.
+    # The states of resets, (K, num_layers * D, B, H) with K = 1 or L; zeros if None.
     to: list[Tensor] | None = None
 
     @classmethod

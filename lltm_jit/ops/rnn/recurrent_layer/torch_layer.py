@@ -26,7 +26,7 @@ class TorchLayer(nn.RNNBase):
 
     cell: ClassVar[Cell]
     projects: ClassVar[bool] = False  # whether it takes a proj_size
-    output_may_change: ClassVar[bool] = False  # in place, as that of torch's layer on a CPU
+    output_may_change: ClassVar[bool] = False  # in place, as with torch's layer on a CPU
     # Defaults for converted layers: torch's objects do not have these attributes.
     checkpoint: int = 0
     num_heads: int = 1

@@ -18,9 +18,9 @@ from lltm_jit.ops.rnn.sequence import ALIGNED, needs_padding
 _KILOBYTES = 1024
 _MANY_STEPS = 1024  # layers run side by side at this length if they do at any
 _LENGTHS = (_MANY_STEPS, 1)  # numbers of steps whose kernels may differ
-# What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a
+# The facts that decide how a sequence runs on a GPU: architecture, bytes of shared memory that a
 # block may ask for, its SMs, whether all its blocks may wait for each other, and how many clusters
-# of 2, 4, 8 and 16 blocks run at once. Lists the GPUs whose clusters are known; GPUs before 9.0
+# of 2, 4, 8 and 16 blocks run at once. The list has the GPUs with known clusters; GPUs before 9.0
 # have none.
 GPUS = {
     "H100": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
