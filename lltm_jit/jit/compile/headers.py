@@ -1,10 +1,10 @@
-"""Narrow headers: the part of ``torch/extension.h`` that a source needs, without the other's cost.
+"""Narrow headers: the part of ``torch/extension.h`` that a source needs, at a part of the cost.
 
 torch's large headers spend most of their compile time on names that a source does not use: 1,300
 operators, ``torch::nn``, and pybind11 where nothing is bound. Narrow headers have the same names as
 the large ones, and their folder is searched first. They include what the text of a source names,
 with the lines of the installed torch. A source that does not compile with them gets the full
-headers (see ``launcher.py``); one that would compile and mean something else gets these at once.
+headers (see ``launcher.py``), and so does a source that would compile but mean something else.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _made(text: str, operators: list[str]) -> dict[str, str]:
 @functools.cache
 def _with_local_classes() -> dict[str, str]:
     """pybind11's headers, in which a class is local to its module unless the source says otherwise,
-    because a newer build defines it again. All are copied: they include each other by place.
+    because a newer build defines it again. All are copied: they include each other by path.
     """
     folder = Path(_INCLUDE, "pybind11")
     found = {f"pybind11/{path.relative_to(folder)}": path for path in folder.rglob("*.h")}

@@ -107,7 +107,7 @@ def _initialize(spec: Spec, path: str) -> None:
     """
     if _may_have_blocks(spec):
         with thread_lock(_LOADS_IN):
-            os.environ[_LOADS_IN] = str(os.getpid())  # a process that starts meanwhile has another
+            os.environ[_LOADS_IN] = str(os.getpid())  # another process has another number
             try:
                 ctypes.CDLL(path)
             finally:
