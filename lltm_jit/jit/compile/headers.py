@@ -27,7 +27,7 @@ _INCLUDE = os.path.join(os.path.dirname(torch.__file__), "include")
 _API = os.path.join(_INCLUDE, "torch", "csrc", "api", "include")
 _ATEN, _TYPES, _EXTENSION = "ATen/ATen.h", "torch/types.h", "torch/extension.h"
 _LARGE = (_EXTENSION, "torch/all.h", "torch/torch.h", _TYPES, _ATEN)
-_KNOWN = "extension|all|torch|types|version|library|custom_class"  # of torch/
+_KNOWN = "extension|all|torch|types|version|library|custom_class"  # headers of the folder torch/
 _INCLUDES_LARGE = re.compile(rf'#[ \t]*(?:include|import)[ \t]*[<"](?:{"|".join(_LARGE)})[>"]')
 
 # The base of all narrow headers, which every source gets. It takes a second to compile.

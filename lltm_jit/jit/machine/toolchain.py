@@ -73,7 +73,7 @@ class Nvrtc(NamedTuple):
     path: str
     version: str
     newest: tuple[int, int]  # the newest architecture that it can compile for
-    include_paths: tuple[str, ...]  # where CUDA's headers are
+    include_paths: tuple[str, ...]  # the folders of CUDA's headers
 
 
 def includes(capability: str, needed: str) -> bool:
