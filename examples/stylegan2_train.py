@@ -38,7 +38,7 @@ from lltm_jit.ops.stylegan import implementation
 from lltm_jit.ops.upfirdn2d import setup_filter, upsample2d
 
 CLASSES = 10  # digits
-SAMPLES = 8  # of each digit
+SAMPLES = 8  # samples of each digit
 R1_INTERVAL = 8  # steps; the penalty changes slowly, and costs as much as the rest
 
 

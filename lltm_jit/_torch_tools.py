@@ -21,7 +21,7 @@ def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """Return functions that express this package's operators in ATen operations.
 
     They are for :meth:`torch.export.ExportedProgram.run_decompositions`. The result runs without
-    this package, and other tools can convert it: ``torch.onnx.export(program, dynamo=True)``. A
+    this package, and tools such as ``torch.onnx.export(program, dynamo=True)`` can convert it. A
     layer becomes an unrolled loop, so its number of steps is fixed, and should be small.
 
     Returns:

@@ -46,7 +46,7 @@ CYCLES = 1.8e9  # a second, as Note [What a step costs] counts
 MOST_SMALL = 6e8  # multiply-adds of a GEMM in 16 bits; larger ones have a higher rate
 
 Size = tuple[int, int]  # rows and hidden units
-Found = dict[tuple[str, Size], dict[str, float]]  # by the pass: seconds of a step, by the kind
+Found = dict[tuple[str, Size], dict[str, float]]  # for each pass: seconds of a step by kind
 
 
 @contextmanager

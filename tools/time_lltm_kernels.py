@@ -31,7 +31,7 @@ FORWARD += ["WideCluster", "LargeCluster"]
 BACKWARD = ["Library", "Cpu", "Medium", "Large"]
 SIZES = ["16,32,128", "1,128,128", "64,256,512", "1,1024,1024", "16,1024,1024", "128,1024,1024"]
 DTYPES = ["half", "bfloat16", "float", "double"]
-SECONDS = 0.5  # for all kernels of a pass on the CPU
+SECONDS = 0.5  # the time for all kernels of a pass on the CPU
 L2_BYTES = 100e6
 
 Plan = tuple[int, int, int, int]

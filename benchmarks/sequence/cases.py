@@ -68,11 +68,11 @@ class Case:
     dtype: torch.dtype
     device: torch.device
     precision: str = "ieee"  # or "tf32", for floats on a GPU
-    layer: str = ""  # of `OURS`
+    layer: str = ""  # a name of `OURS`
     layers: int = 1
     directions: int = 1
-    features: int = 0  # of the input; 0 for as many as hidden units
-    goals: tuple[float, float] | None = None  # of `PHASES`, beside torch's layer
+    features: int = 0  # the input's; 0 for as many as hidden units
+    goals: tuple[float, float] | None = None  # one for each of `PHASES`, beside torch's layer
 
     @property
     def type(self) -> str:

@@ -17,7 +17,7 @@ from ..shared import times
 from ..shared.table import Row
 from .cases import BACKWARD, PHASES, compile_side_by_side, draw
 
-UNITS = 768  # of all heads
+UNITS = 768  # the hidden units of all heads together
 # Numbers of heads, and goals on a GPU, where heads run at once: the time of all over that of one.
 SIZES = {1: None, 3: 1.2, 6: 1.2, 12: 1.2, 24: 1.45, 48: 1.75}
 CELLS = {"lstm": None, "slstm": 1.35}  # the goal beside the LSTM

@@ -13,7 +13,7 @@ from .times import GRAPH
 _MARKERS = {GRAPH: "D"}  # in a CUDA graph; all others are dots
 _COLUMNS = 2
 _BAND = 0.3  # height of the lines of a case, together
-_WIDTH_OF_NAME = 2.8  # in a legend; inches
+_WIDTH_OF_NAME = 2.8  # inches for a name in the legend
 
 
 def possible() -> bool:

@@ -29,9 +29,9 @@ class Row:
     table: str  # its title: what all rows below it have in common
     case: str
     phase: str
-    name: str  # of the implementation
+    name: str  # the implementation's
     times: dict[str, Times] = field(default_factory=dict)  # by the way of calling
-    beside: dict[str, float | None] = field(default_factory=dict)  # by name: the goal
+    beside: dict[str, float | None] = field(default_factory=dict)  # the goal beside each other name
     floor: float = 0.0  # a lower bound in seconds; 0 if unknown
     figures: dict[str, float] = field(default_factory=dict)  # other figures, by heading
     check: str = "-"  # "match", "error 1.2e-03", or "-" if there is nothing to match

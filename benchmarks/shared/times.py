@@ -25,7 +25,7 @@ _FEWEST_SAMPLES = 7  # enough for quartiles
 _FIRST_CALLS = 5  # to find out how long a call takes
 _TURN = 0.01  # seconds
 _PEAKS = 3  # further measurements of a peak that was exceeded
-_SPREAD = 0.25  # of the middle half of the samples, as a share of the median
+_SPREAD = 0.25  # the widest middle half of reliable samples, as a share of the median
 _GRAPH_SECONDS = 0.01  # the most that a replay of several calls takes
 
 Function = Callable[[], Any]

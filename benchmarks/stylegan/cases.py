@@ -27,7 +27,7 @@ _TAPS = 6  # taps of a filter, per unit of its factor
 _LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
 
 Shape = tuple[int, ...]
-Function = Callable[..., Tensor]  # of x, a bias, and impl=
+Function = Callable[..., Tensor]  # its arguments are x, a bias, and impl=
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Case:
     more: float = 0.0
     layout: str = "NCHW"
     bias: bool = True
-    clamp: float | None = None  # of the result
+    clamp: float | None = None  # the clamp of the result
     outliers: int = 0  # planes of x that have one
 
     @property

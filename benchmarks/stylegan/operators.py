@@ -97,7 +97,7 @@ def in_rotation(case: Case, impl: str, inputs: Iterable[list[Tensor]]) -> Callab
 
 def copy_in_rotation(size: int, device: torch.device) -> Callable[[], Any]:
     """A function that reads and writes `size` bytes together, other ones each time."""
-    elements = max(1, size // 8)  # of float, read and written
+    elements = max(1, size // 8)  # floats, each read and written
     count = inputs_in_turn(4 * elements, device)
     in_turn = itertools.cycle([torch.zeros(elements, device=device) for _ in range(count)])
     return lambda: next(in_turn).clone()

@@ -114,7 +114,7 @@ def _is_path(text: str) -> bool:
 
 
 def with_text(spec: Spec, called: str, text: str) -> Spec:
-    """The spec with a text as its source, by which name errors show it."""
+    """The spec with a text as its source; errors call the text ``called``."""
     written = f'#line 1 "{called}"\n{text}\n'
     return spec._replace(texts=((f"{spec.name}.cu", written),), listings=((called, text),))
 
@@ -265,7 +265,7 @@ class _Code:
                 f"{self.name} is not loaded to cuda:{device} yet, which cannot be done while a "
                 "CUDA graph is being captured; launch it, or call its load(), before the capture"
             )
-        torch.cuda.set_device(device)  # the current GPU belongs to a thread
+        torch.cuda.set_device(device)  # each thread has its own current GPU
         with self._turn:
             if not self.handle:
                 library, name = load_device_code(self._image), self._symbol.encode()

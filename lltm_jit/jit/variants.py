@@ -115,7 +115,7 @@ Asked: TypeAlias = "tuple[str, str, Sequence[tuple[str, str]], str]"
 
 
 def load_declared(asked: Asked, *beside: Asked) -> int:
-    """The address of a declared kernel's function, for which C++ asks once.
+    """The address of a declared kernel's function. C++ asks as long as it has none.
 
     C++ will soon ask for those ``beside`` it, such as the kernel of the backward pass, so they are
     compiled at the same time.

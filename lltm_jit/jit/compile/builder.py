@@ -172,7 +172,7 @@ class _Build:
             for name in (*request.objects, request.product, *leftovers):
                 (work / name).unlink(missing_ok=True)
             given = dict(request.spec.texts)
-            if request.spec.variant:  # else some compilers call it ./constants.h
+            if request.spec.variant:  # without #line, some call it ./constants.h
                 given[CONSTANTS] = f'#line 1 "{CONSTANTS}"\n{request.spec.macros}'
             for name, text in given.items():
                 (work / name).unlink(missing_ok=True)  # another user of a shared root may own it

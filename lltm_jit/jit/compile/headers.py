@@ -1,10 +1,10 @@
-"""Narrow headers: the part of ``torch/extension.h`` that a source needs, without the other's cost.
+"""Narrow headers: the part of ``torch/extension.h`` that a source needs, at a part of the cost.
 
 torch's large headers spend most of their compile time on names that a source does not use: 1,300
 operators, ``torch::nn``, and pybind11 where nothing is bound. Narrow headers have the same names as
 the large ones, and their folder is searched first. They include what the text of a source names,
 with the lines of the installed torch. A source that does not compile with them gets the full
-headers (see ``launcher.py``); one that would compile and mean something else gets these at once.
+headers (see ``launcher.py``), and so does a source that would compile but mean something else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INCLUDE = os.path.join(os.path.dirname(torch.__file__), "include")
 _API = os.path.join(_INCLUDE, "torch", "csrc", "api", "include")
 _ATEN, _TYPES, _EXTENSION = "ATen/ATen.h", "torch/types.h", "torch/extension.h"
 _LARGE = (_EXTENSION, "torch/all.h", "torch/torch.h", _TYPES, _ATEN)
-_KNOWN = "extension|all|torch|types|version|library|custom_class"  # of torch/
+_KNOWN = "extension|all|torch|types|version|library|custom_class"  # headers of the folder torch/
 _INCLUDES_LARGE = re.compile(rf'#[ \t]*(?:include|import)[ \t]*[<"](?:{"|".join(_LARGE)})[>"]')
 
 # The base of all narrow headers, which every source gets. It takes a second to compile.
@@ -201,7 +201,7 @@ def _made(text: str, operators: list[str]) -> dict[str, str]:
 @functools.cache
 def _with_local_classes() -> dict[str, str]:
     """pybind11's headers, in which a class is local to its module unless the source says otherwise,
-    because a newer build defines it again. All are copied: they include each other by place.
+    because a newer build defines it again. All are copied: they include each other by path.
     """
     folder = Path(_INCLUDE, "pybind11")
     found = {f"pybind11/{path.relative_to(folder)}": path for path in folder.rglob("*.h")}

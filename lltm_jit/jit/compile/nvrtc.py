@@ -32,7 +32,7 @@ STANDARD = os.path.join(os.path.dirname(__file__), "standard")
 _DIRECTIVE = r"(?m)^[ \t]*(?:#|%:)[ \t]*(?:include|include_next|import)\b[ \t]*(.*?)[ \t]*$"
 _QUOTED = r"[<\"]([^<>\"\n]+)[>\"]"
 _NAMING = r"^__nv_name_map\(\d+\): (error): "  # where NVRTC places an error in a kernel's name
-# Options that make NVRTC read a file that no include names, search a folder, or write a file.
+# Options that make NVRTC read a file that no include names, search other folders, or write one.
 _FILES = r"-I|-?-(?:include-path|pre-include|include$|options-file|optf|.*pch)"
 
 

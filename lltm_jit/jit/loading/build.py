@@ -28,7 +28,7 @@ from ..user.errors import BuildError, check_wanted
 if TYPE_CHECKING:
     from .operators import Library
 
-_FOREIGN = "__pybind11_module_local"  # by which pybind11 finds another module's class
+_FOREIGN = "__pybind11_module_local"  # pybind11 finds another module's class by it
 _TICK = 0.1  # seconds between checks whether a waiting thread is cancelled
 _LOADS_IN = "_LLTM_JIT_LOADS_IN"  # lltm_jit_registrations.h reads it
 _in_process: dict[str, threading.RLock] = {}
@@ -107,7 +107,7 @@ def _initialize(spec: Spec, path: str) -> None:
     """
     if _may_have_blocks(spec):
         with thread_lock(_LOADS_IN):
-            os.environ[_LOADS_IN] = str(os.getpid())  # a process that starts meanwhile has another
+            os.environ[_LOADS_IN] = str(os.getpid())  # another process has another number
             try:
                 ctypes.CDLL(path)
             finally:

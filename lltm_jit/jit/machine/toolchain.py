@@ -73,7 +73,7 @@ class Nvrtc(NamedTuple):
     path: str
     version: str
     newest: tuple[int, int]  # the newest architecture that it can compile for
-    include_paths: tuple[str, ...]  # where CUDA's headers are
+    include_paths: tuple[str, ...]  # the folders of CUDA's headers
 
 
 def includes(capability: str, needed: str) -> bool:
@@ -121,7 +121,7 @@ def detect() -> Toolchain:
 def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     """The compilers that are scripts: these may add flags of their own."""
     named = " ".join(os.environ.get(name, "") for name in _NAMING).split()
-    hosts = [os.path.join(word, name) for word in named for name in ("gcc", "g++")]  # of folders
+    hosts = [os.path.join(word, name) for word in named for name in ("gcc", "g++")]  # in a folder
     command = [*command, *named, *hosts]
     found = []
     for path in dict.fromkeys(filter(None, map(shutil.which, command))):

@@ -75,7 +75,7 @@ class Request:
         if self.with_cuda and not tools.cuda and spec.ours and spec.around:
             self.with_cuda, self.note = False, f"without CUDA, {tools.cuda_missing}"
         self._check()
-        self.by_nvrtc = False  # also true where NVRTC is wanted and missing
+        self.by_nvrtc = False  # it is also true if NVRTC is wanted and missing
         self.nvrtc = self._nvrtc()
         of = flags.of_nvrtc(spec) if self.nvrtc else flags.of(spec, tools, self.with_cuda)
         self.cflags, self.cuda_cflags, self.ldflags = of

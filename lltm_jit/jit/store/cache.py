@@ -21,7 +21,7 @@ from ..user.errors import CacheError
 from . import files, private
 from .files import Inputs
 
-SCHEMA = 13  # of the records; a part of each key, so that versions share a root
+SCHEMA = 13  # the records' version; a part of each key, so that versions share a root
 # The first 4 digits of a key stand for name and constants, 20 for the request, 28 for the files.
 NAME, REQUEST, FILES = 4, 20, 28
 RECORD, LOG, BUILD_FILE = "ok.json", "build.log", "build.ninja"

@@ -193,7 +193,7 @@ def _is_changeable(path: str, device: int) -> bool:
     return _changeable[device]
 
 
-_HOSTS = 8  # the most in a folder with stamps; each container and each boot is a host
+_HOSTS = 8  # the most hosts with stamps in a folder; each container and each boot is one
 _changeable: dict[int, bool] = {}
 
 

@@ -62,7 +62,7 @@ def _ways_to(path: str, found: _Ways | None = None) -> _Ways:
     while path not in found:
         found[path] = None
         parent = os.path.dirname(path)
-        with suppress(OSError):  # where there is nothing, or where this user may not look
+        with suppress(OSError):  # it is missing, or this user may not look there
             status = found[path] = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
                 target = os.path.join(os.path.realpath(parent), os.readlink(path))

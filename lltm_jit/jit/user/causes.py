@@ -10,7 +10,7 @@ from pathlib import Path
 # A pattern, and below it the cure; both may go on in the next line. The first pattern found in an
 # error gives the cure; {0} is its first group. Lines of errors may be very long, so no pattern may
 # search the rest of a line from each of its places. (Narrow headers of torch do not check the C++
-# standard: a name that an old standard lacks is the error.)
+# standard, so an old standard shows up as a missing name.)
 _TABLE = r"""
 Killed signal terminated|ended by SIGKILL|signal 9|: Killed$|unable to execute command: Killed
 |virtual memory exhausted|annot allocate memory|out of memory

@@ -18,7 +18,7 @@ from lltm_jit.ops.rnn.sequence import run_sequence, run_states, uses_tf32
 class _Function(NamedTuple):
     cell: str
     states: int
-    gates: tuple[int, int, int]  # of Wx, R and b
+    gates: tuple[int, int, int]  # the numbers of gates of Wx, R and b
 
 
 _FUNCTIONS = {

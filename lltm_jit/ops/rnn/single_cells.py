@@ -26,7 +26,7 @@ class _SingleCell(nn.RNNCellBase):
     bias_hh: nn.Parameter | None
 
     _cell: str  # as recurrent_sequence() takes it
-    _least_size = 0  # of the state; torch's step is as fast for smaller ones
+    _least_size = 0  # units of the state; with fewer, torch's step is as fast
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """Run one step; see the class of torch."""

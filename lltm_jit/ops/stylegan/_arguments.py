@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lltm_jit._library import DTYPES, autocasts, refuse, refuse_non_number, refuse_non_tensor
 
-Factor = int | Sequence[int]  # of both axes, or [x, y]
+Factor = int | Sequence[int]  # one number for both axes, or [x, y]
 Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
 
 _SEQUENCES = (list, tuple, Sequence)  # the last alone finds lists and tuples more slowly

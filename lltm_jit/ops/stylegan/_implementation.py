@@ -13,7 +13,7 @@ from torch.compiler import is_dynamo_compiling
 from lltm_jit._library import autocasts, refuse
 
 _NAMES = ("cuda", "ref")
-_chosen: list[list[str]] = []  # by implementation(), for all threads; the newest is last
+_chosen: list[list[str]] = []  # choices of implementation(), for all threads; the newest is last
 
 
 @contextmanager

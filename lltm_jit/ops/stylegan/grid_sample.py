@@ -146,7 +146,7 @@ class _Points(NamedTuple):
 
     indices: list[Tensor]  # row * W + column; 0 outside the image
     inside: list[Tensor]
-    x: Tensor  # from the left pixel, 0 to 1
+    x: Tensor  # the distance from the left pixel, 0 to 1
     y: Tensor
     dx: Tensor
     dy: Tensor

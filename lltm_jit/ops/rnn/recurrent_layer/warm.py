@@ -19,9 +19,9 @@ _KILOBYTES = 1024
 _MANY_STEPS = 1024  # layers run side by side at this length if they do at any
 _LENGTHS = (_MANY_STEPS, 1)  # numbers of steps whose kernels may differ
 # The facts that decide how a sequence runs on a GPU: architecture, bytes of shared memory that a
-# block may ask for, its SMs, whether all its blocks may wait for each other, and how many clusters
-# of 2, 4, 8 and 16 blocks run at once. The list has the GPUs with known clusters; GPUs before 9.0
-# have none.
+# block may ask for, SMs, whether all blocks may wait for each other, and its occupancy: how many
+# clusters of 2, 4, 8 and 16 blocks run at once. The list has the GPUs for which this is known; GPUs
+# before 9.0 have no clusters.
 GPUS = {
     "H100": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
     "H200": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
@@ -46,7 +46,7 @@ class Calls:
     lengths: bool  # whether calls are given lengths or resets
     directions: int = 1
     num_heads: int = 1
-    num_layers: int = 1  # of one direction, which may run side by side
+    num_layers: int = 1  # layers of one direction may run side by side
 
 
 def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Build]:
