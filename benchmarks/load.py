@@ -131,7 +131,7 @@ def measure_in(folder: Path, kinds: list[str]) -> Iterator[list[Row]]:
 
 
 def steps(folder: Path, kind: str, sides: list[str]) -> list[list[tuple[float, float]]]:
-    """For each side the seconds of each step."""
+    """The seconds of each step, for each side."""
     places = {side: folder / f"{kind}-{side}" for side in sides}
     say(f"{kind}: first build")
     first = [take(places[side], side, kind, 1) for side in sides]

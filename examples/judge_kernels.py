@@ -3,9 +3,9 @@
     python examples/judge_kernels.py            50 programs: CUDA, or C++ where nvcc is missing
     python examples/judge_kernels.py --torch    the same by torch's load_inline, too
 
-Some do not compile, some take for ever to compile, some hang and some crash. So each is built and
-run in a process of its own under limits of time. These processes are forked from one that has
-imported torch, so that none of them spends seconds on that.
+Some do not compile, some take for ever to compile, some hang and some crash. So each program is
+built and run in a process of its own under limits of time. These processes are forked from one
+that has imported torch, so that none of them spends seconds on that.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ State = tuple[Tensor, ...]
 class CharacterModel(nn.Module):
     """Predicts the next character.
 
-    Called with characters (seq_len, batch_size), int64, and the state, a pair of tensors
-    (1, batch_size, hidden_size), or None; returns the logits (seq_len, batch_size, vocabulary_size)
-    and the new state.
+    It takes characters (seq_len, batch_size), int64, and the state, a pair of tensors
+    (1, batch_size, hidden_size), or None. It returns the logits (seq_len, batch_size,
+    vocabulary_size) and the new state.
     """
 
     def __init__(

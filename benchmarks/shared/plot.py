@@ -94,7 +94,7 @@ def _panel(axis: Any, rows: Sequence[Row], colors: Mapping[str, str]) -> None:
 
 
 def _round(seconds: float) -> str:
-    """As `duration`, of a round number."""
+    """A `duration` without trailing zeros."""
     number, unit = duration(seconds).split()
     return f"{float(number):g} {unit}"
 

@@ -195,7 +195,7 @@ def _signal(number: int) -> str:
 
 
 def _excerpt(error: _Error, request: Request) -> tuple[list[str], int]:
-    """Where the error is, the source line with a caret, and the column."""
+    """The place of an error, the source line with a caret, and the column."""
     source, column = None, error.column
     if not error.line:
         return [f"  --> {_place(error.file, request)}"] if error.file else [], 0

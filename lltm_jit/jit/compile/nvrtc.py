@@ -88,7 +88,7 @@ class Command:
         """Do nothing: NVRTC needs no build file."""
 
     def run(self, jobs: int, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
-        """Compile the source. Passes on lines, leaves files and returns a status as ninja does."""
+        """Compile the source; pass on lines, leave files and return a status as ninja does."""
         request, began = self._request, time.time()
         work, name, command = request.work, self._name, self.commands()[self._name]
         try:

@@ -1,1 +1,1 @@
-"""From a request to a loaded module, and what keeps that module up to date."""
+"""Loads the module of a request, and keeps the module up to date."""

@@ -76,7 +76,7 @@ class Record(NamedTuple):
 
     @property
     def directory(self) -> Path:
-        """Where this build is, or is to be."""
+        """The folder of this build, which may not be there yet."""
         return self.folder or builds_directory() / self.key
 
     @property
@@ -121,7 +121,7 @@ def builds_directory() -> Path:
 
 
 def work_directory(place: str) -> Path:
-    """Where a request is compiled."""
+    """The folder where a request is compiled."""
     return builds_directory() / "work" / place
 
 

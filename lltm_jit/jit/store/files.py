@@ -236,7 +236,7 @@ def text_digest(path: str) -> str:
 
 
 def names_in(folder: str, names: Collection[str]) -> set[str]:
-    """Which of the names a folder has; none if there is no folder."""
+    """The names that a folder has, among the given ones; none if there is no folder."""
     try:
         return set(names).intersection(os.listdir(folder))
     except OSError:

@@ -36,7 +36,7 @@ class CellText:
         self._header, self._given, self._cell = header, given, cell
 
     def line(self, word: str) -> str:
-        """Where a word first stands in the header: ``path:line``."""
+        """The place where a word first stands in the header: ``path:line``."""
         lines = self._read().splitlines()
         found = (n for n, line in enumerate(lines, 1) if re.search(rf"\b{word}\b", line))
         return f"{self._given}:{next(found, 1)}"

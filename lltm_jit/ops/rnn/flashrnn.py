@@ -62,7 +62,7 @@ def flashrnn(
 
     Returns:
         The states of all steps, (S, B, T, N, D), and those after the last one, (S, B, 1, N, D).
-        State 0 is the output. Differentiable any number of times in all tensors.
+        State 0 is the output. They are differentiable any number of times in all tensors.
 
     Raises:
         TypeError: if an argument is not a tensor.

@@ -76,7 +76,7 @@ def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     """Let C++ ask for the CUDA kernels of a cell. Its header lies on the include paths.
 
     Variants of all cells share a name, and with it a build file. So only the first variant waits
-    the second that torch takes to write that file.
+    one second, in which torch writes that file.
     """
     whole = ("walk", "forward", "backward", "many_rows_forward", "many_rows_backward")
     for kind in ("steps", "normalised_steps", *whole):
@@ -232,8 +232,8 @@ def recurrent_sequence(
 
     Returns:
         ``(output, h_n, c_n)`` of shapes (L, B, H), (B, H) and (S-1, B, H); ``c_n`` has the dtype of
-        ``c_0``. Differentiable any number of times in all tensors except ``control``. The precision
-        is that of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. Under
+        ``c_0``. They are differentiable any number of times in all tensors but ``control``. The
+        precision is that of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. Under
         ``torch.autocast`` tensors are cast to its dtype, except a float ``c_0``.
 
     Raises:

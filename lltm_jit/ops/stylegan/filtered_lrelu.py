@@ -163,8 +163,8 @@ def filtered_lrelu(
     Returns:
         Contiguous (N, C, H', W') in the dtype of ``x``, where
         ``H' = (H * up + top + bottom - (taps_u - 1) - (taps_d - 1) + down - 1) // down``.
-        Differentiable any number of times in ``x`` and ``b``; the activation's derivative is 1 at 0
-        and at the clamp.
+        It is differentiable any number of times in ``x`` and ``b``; the activation's derivative is
+        1 at 0 and at the clamp.
 
     Note:
         16-bit types are computed in float, except on tensor cores, where the samples between the

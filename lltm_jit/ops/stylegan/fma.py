@@ -19,7 +19,7 @@ def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         a, b, c: tensors of any dtype on one device, with shapes that broadcast.
 
     Returns:
-        Tensor of the broadcast shape and the promoted dtype. Differentiable any number of times; a
+        Tensor of the broadcast shape and the promoted dtype, differentiable any number of times. A
         gradient is summed over the dimensions in which its tensor was broadcast.
 
     Raises:

@@ -38,7 +38,7 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
 
     Returns:
         Tensor (N, C, H_out, W_out) in the dtype of `input`. 16-bit types are computed in float, and
-        rounded once. Differentiable any number of times in `input` and `grid`. On a GPU the
+        rounded once. It is differentiable any number of times in `input` and `grid`. On a GPU the
         gradient of `input` is summed by atomics, as in torch, so that its last bits may vary.
 
     Raises:

@@ -78,8 +78,8 @@ def upfirdn2d(
         impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
 
     Returns:
-        (N, C, H', W') in the dtype of ``x``, channels_last if ``x`` is. Differentiable any number
-        of times in ``x``.
+        (N, C, H', W') in the dtype of ``x``, channels_last if ``x`` is. It is differentiable any
+        number of times in ``x``.
 
     Raises:
         RuntimeError: if a shape, dtype or device does not match, the filter is larger than the

@@ -21,7 +21,7 @@ def upfirdn2d(
 ) -> Tensor:
     """Upsample a batch of images with zeros, pad, filter, and downsample it.
 
-    Also accepts the positional arguments of the port's compiled operator: ``upfirdn2d(input,
+    It also accepts the positional arguments of the port's compiled operator: ``upfirdn2d(input,
     kernel, up_x, up_y, down_x, down_y, pad_x0, pad_x1, pad_y0, pad_y1)``.
 
     Args:

@@ -67,7 +67,7 @@ class RecurrentLayer(Warmed):
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
-    ``parameters_lk`` of shape (P, H) if the cell has any. Those of the other direction end in
+    ``parameters_lk`` of shape (P, H) if the cell has any. The other direction's names end in
     ``_reverse``. All are initialised uniformly in ±1/sqrt(H). In the equations of a cell, ``x`` is
     the product of ``weight_ih`` and the input, and ``y`` that of ``weight_hh`` and the old output,
     each with its bias.
@@ -82,7 +82,7 @@ class RecurrentLayer(Warmed):
             the mask is the one that torch's layers draw with the same seed.
         bidirectional: whether a second set of cells runs from the last step to the first.
         proj_size: the number of features that the output is projected to, less than H; 0 for no
-            projection. Only for an :class:`~lltm_jit.LSTM` without heads.
+            projection. It is only for an :class:`~lltm_jit.LSTM` without heads.
         checkpoint: if not 0, the layer keeps the state only every so many steps for the backward
             pass, which recomputes the steps between. This saves the memory for their gates, but has
             no effect under :mod:`torch.func`.
@@ -98,8 +98,8 @@ class RecurrentLayer(Warmed):
         ValueError: if a number is out of range, or ``proj_size`` is for another layer.
 
     Note:
-        **16-bit types.** The state stays in float between steps. Only the output is rounded, where
-        a sequence runs in pieces: with ``checkpoint``, in a packed sequence with very different
+        **16-bit types.** The state stays in float between steps. Only the output is rounded between
+        the pieces of a sequence: with ``checkpoint``, in a packed sequence of very different
         lengths, and in small layers that a GPU runs side by side. On a CPU the results without
         gradients differ a little from those with gradients, because the backward pass keeps the
         gates of all steps, rounded to 16 bits, and the forward pass then uses these.
