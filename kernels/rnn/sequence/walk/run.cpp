@@ -10,6 +10,7 @@
 #include "core/launch/device.h"
 #include "core/launch/driver.h"
 #include "rnn/sequence/plan/variants.h"
+#include "rnn/sequence/recurrent_cell.h"
 #include "rnn/sequence/walk/kernels.h"
 #include "rnn/sequence/walk/run.h"
 

@@ -1,12 +1,16 @@
 // Sequences of cells without a product: Note [Cells without a product] (kernels.h).
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/kernels.h"
-#include "rnn/sequence/recurrent_cell.h"
+
+namespace at {
+class Tensor;
+}
 
 namespace lltm_jit {
+
+struct RecurrentCell;
 
 // Of one recurrence; args have no weights, and its saved gates are the gates.
 void walk_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell);

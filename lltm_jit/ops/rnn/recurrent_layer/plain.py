@@ -20,8 +20,9 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
     All layers are one call of C++. Wrong states are left to the other path, which says what is
     wrong.
     """
-    states, size = layer.cell.states, layer.hidden_size
-    if states > 2 or layer.proj_size or not layer.cell.ordinary or input.dim() != 3:
+    cell, size = layer.cell, layer.hidden_size
+    states = cell.states
+    if states > 2 or layer.proj_size or not cell.ordinary or input.dim() != 3:
         return None
     if layer.checkpoint and torch.is_grad_enabled():
         return None
@@ -49,7 +50,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         if has_torch_function(weights):
             return None
         output, last, cells = native.rnn.recurrent_layers(
-            x, weights, *counts, h_0, c_0, layer.cell.name, pads, uses_tf32(x)
+            x, weights, *counts, h_0, c_0, cell.name, pads, uses_tf32(x)
         )
     except (RuntimeError, TypeError, AttributeError):
         # The message may name tensors that a caller of the layer never sees.

@@ -214,7 +214,8 @@ def test_models_that_are_saved_whole_are_loaded_as_weights_only(tmp_path):
     model = []
     for kind in kinds:
         signature = inspect.signature(kind.__init__).parameters
-        given = ([1, 3, 1],) if "f" in signature else (5, 7) if "hidden_size" in signature else ()
+        sized = "hidden_size" in signature or issubclass(kind, nn.RNNBase)
+        given = ([1, 3, 1],) if "f" in signature else (5, 7) if sized else ()
         model.append(kind(*arguments.get(kind.__name__, given)))
     torch.save(model, tmp_path / "model.pt")
     program = (
