@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lltm_jit._library import refuse
+from lltm_jit._library import refuse, refuse_non_bool
 from lltm_jit.ops.rnn.layers import cell_of
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_with_cells
@@ -110,6 +110,7 @@ class LayerNormLSTM(_LayerNormLayer):
     """
 
     def __init__(self, *args: Any, carried: bool = False, **others: Any) -> None:
+        refuse_non_bool("LayerNormLSTM", "carried", carried)
         self.carried = carried
         self._begin(*args, **others)
 

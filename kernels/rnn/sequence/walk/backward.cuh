@@ -89,7 +89,10 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 #pragma unroll
       for (int of = 0; of < kStates; ++of) step.factors[s][of] = found.factors[of][s];
       step.sums[s] = step.cuts ? T(0) : found.factors[0][s] * grad;
-      if (s > 0 && args_.grad_saved_cells.data) step.sums[s] = step.sums[s] + given(index, s, e);
+      // Behind a cut, this gradient is the one of the state that the row was reset to: run_step_of adds it there.
+      if (s > 0 && !step.cuts && args_.grad_saved_cells.data) {
+        step.sums[s] = step.sums[s] + given(index, s, e);
+      }
     }
     map.append(step);
   }

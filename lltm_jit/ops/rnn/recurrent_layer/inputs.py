@@ -200,13 +200,15 @@ def reset_mask(
     if reset is None:
         return None
     refuse_non_tensor(layer, "reset", reset)
+    refuse_sparse(layer, "reset", reset)
     if reset.dim() == 2 + batched and reset.size(-1) == 1:
         reset = reset.squeeze(-1)
     if reset.device != x.device:
         refuse(layer, f"reset to have the device of input ({x.device})", reset.device)
-    mask = reset if batched else reset.unsqueeze(-1)
+    shape, right = ("[steps, batch]", [*x.shape[:2]]) if batched else ("[steps]", [x.size(0)])
     if batched and batch_first:
-        mask = mask.transpose(0, 1)
-    if mask.shape != x.shape[:2]:
-        refuse(layer, f"reset to have shape [steps, batch] = {list(x.shape[:2])}", list(mask.shape))
-    return mask != 0
+        shape, right = "[batch, steps]", right[::-1]
+    if [*reset.shape] != right:
+        refuse(layer, f"reset to have shape {shape} = {right}", list(reset.shape))
+    mask = reset if batched else reset.unsqueeze(-1)
+    return (mask.transpose(0, 1) if batched and batch_first else mask) != 0

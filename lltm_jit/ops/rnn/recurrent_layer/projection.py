@@ -68,7 +68,7 @@ def run_projected(
     if h_0 is not None:
         h_0 = h_0.unflatten(1, (count, projections)).transpose(0, 1)
         if control is not None:
-            at_first = control.view(-1, *x.shape[:2])[sides, first, rows].unsqueeze(2)
+            at_first = _of_sides(control)[sides, first, rows].unsqueeze(2)
     weight = _product(weight_hh, torch.stack(weights_hr) if both else weights_hr[0])
     args = (None, None, with_resets(c_0, reset_c), control)
     cells = None
@@ -84,9 +84,11 @@ def run_projected(
             products = torch.cat([input_gates(h.unsqueeze(0), w, None, tf32) for h, w in parts])
             gates = gates.index_put((first, rows, sides), products, accumulate=True)
         if reset_h is not None and control is not None:
-            parts = zip(reset_h.chunk(count, 2), weights, strict=True)
+            marks = _of_sides(control).movedim(0, 2).unsqueeze(3) == RESETS
+            read = marks if reset_h.size(0) > 1 else marks.any(0, keepdim=True)
+            old = reset_h.unflatten(2, (count, projections)).masked_fill(~read, 0)  # may be NaN
+            parts = zip(old.unbind(2), weights, strict=True)
             more = torch.stack([input_gates(h, w, None, tf32) for h, w in parts], 2)
-            marks = control.view(-1, *x.shape[:2]).movedim(0, 2).unsqueeze(3) == RESETS
             gates = gates + more.masked_fill(~marks, 0)
         given = (gates.flatten(2), weight, bias_hh, *args)
         if every:
@@ -109,13 +111,18 @@ def _product(weight_hh: Tensor, weight_hr: Tensor) -> Tensor:
     return torch.stack([_product(*each) for each in zip(weight_hh, weight_hr, strict=True)])
 
 
+def _of_sides(control: Tensor) -> Tensor:
+    """The control bytes of each direction, or of both at once, (D or 1, L, B)."""
+    return control if control.dim() == 3 else control.unsqueeze(0)
+
+
 def _ends(x: Tensor, control: Tensor | None, backwards: list[bool]) -> tuple[Tensor, Tensor]:
     """The first and the last step that each row computes, (D, B)."""
     begin = torch.zeros(x.size(1), dtype=torch.long, device=x.device)
     if control is None:
         end = begin + (x.size(0) - 1)
     else:  # it skips the same steps in both directions
-        skipped = control.view(-1, *x.shape[:2])[0] & HOLDS
+        skipped = _of_sides(control)[0] & HOLDS
         end = ((skipped == 0).sum(0) - 1).clamp(min=0)
     first = torch.stack([end if backward else begin for backward in backwards])
     return first, torch.stack([begin if backward else end for backward in backwards])

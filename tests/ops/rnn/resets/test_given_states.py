@@ -436,3 +436,34 @@ def test_errors(way):
     reset = {} if way == "no reset" else {"reset": torch.zeros(7, 4)}
     with pytest.raises(error, match=rf"^GRU\(\): .*{message}"):
         lltm_jit.GRU(5, 8, 2)(torch.zeros(7, 4, 5), **reset, **named)
+
+
+@pytest.mark.parametrize("projections", [0, 3])
+def test_a_batch_of_no_rows(projections):
+    lstm = lltm_jit.LSTM(3, 4, proj_size=projections)
+    output, _ = lstm(torch.randn(5, 0, 3), reset=torch.zeros(5, 0, dtype=torch.bool))
+    assert output.shape == (5, 0, projections or 4)
+
+
+def test_states_that_nobody_reads_spoil_no_gradient():
+    """Those of steps without a mark, with a projection."""
+    lstm = lltm_jit.LSTM(3, 4, proj_size=2)
+    reset = torch.tensor([False, True, False]).view(3, 1).expand(3, 2)
+    h, c = torch.randn(3, 1, 2, 2), torch.randn(3, 1, 2, 4)
+    h[2] = c[2] = torch.nan
+    output, _ = lstm(torch.randn(3, 2, 3), reset=reset, reset_to=(h, c))
+    output.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in lstm.parameters())
+
+
+def test_a_mask_of_another_shape_is_told_in_the_callers_order():
+    lstm = lltm_jit.LSTM(3, 4, batch_first=True)
+    x = torch.randn(4, 6, 3)
+    for wrong in ((6, 4), (4,), ()):
+        told = (
+            rf"reset to have shape \[batch, steps\] = \[4, 6\], but got \[{str([*wrong])[1:-1]}\]"
+        )
+        with pytest.raises(RuntimeError, match=told):
+            lstm(x, reset=torch.zeros(wrong, dtype=torch.bool))
+    with pytest.raises(RuntimeError, match=r"\[steps\] = \[6\], but got \[5\]"):
+        lstm(x[0], reset=torch.zeros(5, dtype=torch.bool))
