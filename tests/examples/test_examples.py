@@ -81,6 +81,7 @@ def check_outputs(notebook, expected):
     for text in expected:
         assert any(text in shown for shown in texts), f"nowhere {text!r}"
     assert any("image/png" in output.get("data", {}) for output in outputs), "no plot"
+    assert notebook["cells"][-1]["outputs"], "nothing at the end"
 
 
 @pytest.mark.slow

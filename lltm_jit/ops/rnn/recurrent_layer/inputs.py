@@ -148,7 +148,8 @@ def whole_states(
         refuse_sparse(layer, name, tensor)
         whole = tensor if batched else tensor.unsqueeze(1)
         if whole.shape != size:
-            refuse(layer, f"{name} to have shape {shape} = {list(size)}", list(whole.shape))
+            right = [*size] if batched else [size[0], size[2]]
+            refuse(layer, f"{name} to have shape {shape} = {right}", list(tensor.shape))
         states.append(whole)
     return states
 
@@ -182,13 +183,13 @@ def states_to_reset_to(
             refuse(layer, wanted, f"shape {list(tensor.shape)}")
         refuse_sparse(layer, name, tensor)
         whole = tensor if batched else tensor.unsqueeze(-2)
-        shape, right = of_one, [*size]
+        shape, right = of_one, [*size] if batched else [size[0], size[2]]
         if tensor.dim() > rank:
-            shape, right = f"[steps, {of_one[1:]}", [steps, *size]
+            shape, right = f"[steps, {of_one[1:]}", [steps, *right]
         if whole.size(-2) == 1:  # the same for all rows
             whole = whole.expand(*whole.shape[:-2], size[1], -1)
-        if [*whole.shape] != right:
-            refuse(layer, f"{name} to have shape {shape} = {right}", list(whole.shape))
+        if whole.shape[-3:] != size or (tensor.dim() > rank and tensor.size(0) != steps):
+            refuse(layer, f"{name} to have shape {shape} = {right}", list(tensor.shape))
         states.append(whole if tensor.dim() > rank else whole.unsqueeze(0))
     return states
 

@@ -467,3 +467,12 @@ def test_a_mask_of_another_shape_is_told_in_the_callers_order():
             lstm(x, reset=torch.zeros(wrong, dtype=torch.bool))
     with pytest.raises(RuntimeError, match=r"\[steps\] = \[6\], but got \[5\]"):
         lstm(x[0], reset=torch.zeros(5, dtype=torch.bool))
+
+
+def test_states_of_one_sequence_are_told_without_a_batch():
+    gru, x = lltm_jit.GRU(3, 4), torch.randn(6, 3)
+    with pytest.raises(RuntimeError, match=r"\[layers, hidden\] = \[1, 4\], but got \[2, 4\]"):
+        gru(x, torch.zeros(2, 4))
+    told = r"\[steps, layers, hidden\] = \[6, 1, 4\], but got \[5, 1, 4\]"
+    with pytest.raises(RuntimeError, match=told):
+        gru(x, reset=torch.zeros(6, dtype=torch.bool), reset_to=torch.zeros(5, 1, 4))
