@@ -84,8 +84,13 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
   sizes.padded = padded;
   std::vector<VariantRequest> requests;
   if (known.normalises()) {
-    const int units = hidden_size % kStepUnits == 0 ? kStepUnits : 1;
-    requests.push_back(normalised_request(sizes, /*forward=*/true, units, known.cuda));
+    for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
+      if (pass == SequencePass::Backward && !training) continue;
+      const auto plan = plan_for_rows(sizes, pass, described(gpu));
+      const SequenceUse use{pass, training ? kSavesAll : kSavesNothing,
+                            controls ? kZeroResets : kNoControls};
+      requests.push_back(sequence_request(sizes, use, plan, known.cuda));
+    }
   } else if (known.product) {
     requests = sequence_requests(sizes, training, controls, described(gpu), known.cuda);
   } else {

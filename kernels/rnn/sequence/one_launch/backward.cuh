@@ -63,16 +63,18 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
         elements_(place_),
         pack_(place_),
         beside_(place_.lane, shared + kBeside),
-        made_(place_, args) {}
+        made_(place_, args),
+        row_sums_(place_.lane, place_.hidden) {}
 
   // The work of a thread of the block.
   static __device__ __forceinline__ void run(const SequenceBackwardArgs& args, uint32_t shared,
                                              int set) {
-    if (kShape.derives_beside() && threadIdx.x >= kShape.threads()) {
-      Deriving(args, shared, set, kRing, kBeside).run();
-    } else {
-      BackwardThread(args, shared, set).run();
+    if constexpr (kShape.derives_beside()) {
+      if (threadIdx.x >= kShape.threads()) {
+        return Deriving(args, shared, set, kRing, kBeside).run();
+      }
     }
+    BackwardThread(args, shared, set).run();
   }
 
  private:
@@ -92,6 +94,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
 
   __device__ __forceinline__ void begin() {
     gradients_.clear();
+    row_sums_.clear();
     cell_.begin(place_, elements_, args_);
     if constexpr (!kShape.derives_beside()) saved_.begin(elements_, pack_);
     gradients_.start();
@@ -144,13 +147,21 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared->grad_cells);
     saved_.wait();
     cell_.prepare(saved_, controls_, place_, elements_, args_, iteration, prepared);
+    if constexpr (CellTraits<Cell>::kNormalises) {
+      cell_.normalise(iteration, row_sums_, prepared);
+    }
     saved_.next(iteration);
   }
 
   __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
                                          const Prepared& prepared) {
     float grads[kGates][kElements], grads_of_h[kGates][kElements];
-    cell_.finish(from_gates, prepared, controls_, of_resets(iteration), grads, grads_of_h);
+    if constexpr (CellTraits<Cell>::kNormalises) {
+      cell_.finish_rows(iteration, from_gates, prepared, controls_, of_resets(iteration), row_sums_,
+                        grads, grads_of_h);
+    } else {
+      cell_.finish(from_gates, prepared, controls_, of_resets(iteration), grads, grads_of_h);
+    }
     made_.take(pack_, grads, grads_of_h);
     put(iteration);
   }
@@ -183,6 +194,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   Beside beside_;
   DerivedCell cell_;
   GateGradients<Shape, scalar_t, kGates, kAdds> made_;
+  RowSums<Cell, Shape, SequenceShape::kBackwardSums> row_sums_;
 };
 
 }  // namespace lltm_jit

@@ -51,7 +51,8 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
                   place_.recurrence.stride(args.control_step_stride), args.steps, args.batch_size),
         elements_(place_),
         pack_(place_),
-        outputs_(place_, elements_, pack_, args) {
+        outputs_(place_, elements_, pack_, args),
+        row_sums_(place_.lane, place_.hidden) {
     // Pointers last: this order decides how well the compiler does the loops.
     gates_.start(pack_);
     outputs_.start();
@@ -83,6 +84,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
 
   __device__ __forceinline__ void begin() {
     exchange_.clear();
+    row_sums_.clear();
     if (place_.lane.finishes()) cell_.begin(place_, elements_, args_, controls_);
     if constexpr (kShape.grid) {
       if (place_.lane.finishes()) {
@@ -163,7 +165,11 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     if constexpr (!kReadsEarly && !kCluster) gates_.read(step + 1);
     if (place_.lane.finishes(phase)) {
       float output[kElements];
-      cell_.finish(sums[0], gates.gates, controls_, output);
+      if constexpr (CellTraits<Cell>::kNormalises) {
+        cell_.finish_rows(step, sums[0], gates.gates, controls_, row_sums_, output);
+      } else {
+        cell_.finish(sums[0], gates.gates, controls_, output);
+      }
       outputs_.take(output, sums[0], controls_);
       if (!kCluster || step + 1 < place_.steps) send(step);
       if (kCluster && step > 0 && threadIdx.x == 0) exchange_.expect(step - 1);
@@ -247,6 +253,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   Outputs<Shape, scalar_t, kGates, kStates, kSaves> outputs_;
   typename Weights::Loaded loaded_;  // with phases
   Words<kWords> sent_{}, next_h_{};  // next_h_: of a row that is reset
+  RowSums<Cell, Shape, SequenceShape::kForwardSums> row_sums_;
 };
 
 }  // namespace lltm_jit

@@ -143,4 +143,21 @@ SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan) {
   return gpu;
 }
 
+SequencePlan plan_for_rows(const SequenceSizes& sizes, SequencePass pass, SequenceGpu gpu) {
+  const bool backward = pass == SequencePass::Backward;
+  gpu.grids = gpu.many_rows = false;
+  // As if not even one block ran.
+  if (gpu.architecture < 90 || sizes.hidden_size % kWholeAccess > 0) gpu.architecture = 0;
+  while (true) {
+    const SequencePlan plan = sequence_plan(sizes, pass, gpu);
+    const SequenceShape& shape = plan.shape;
+    if (!plan.one_launch) return plan;
+    const int sums =
+        shape.row_sum_bytes(backward ? SequenceShape::kBackwardSums : SequenceShape::kForwardSums);
+    const bool beside = backward && shape.derives_beside();  // by warps that know no other units
+    if (plan.shared_bytes + sums <= gpu.shared_bytes && !beside) return plan;
+    gpu = after_refusal(gpu, plan);
+  }
+}
+
 }  // namespace lltm_jit

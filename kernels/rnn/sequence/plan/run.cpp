@@ -60,6 +60,11 @@ SequenceGpu gpu_of(const Args& args) {
   return gpu;
 }
 
+SequencePlan plan_of(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
+                     const CudaCell& cell) {
+  return cell.normalises ? plan_for_rows(sizes, pass, gpu) : sequence_plan(sizes, pass, gpu);
+}
+
 // The kernel that a pass needs by its plan, and, if gradients are wanted, the one that the backward pass will need.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
@@ -72,7 +77,7 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
   }
   auto request = sequence_request(args, use, plan, cell);
   if (use.saves == kSavesAll) {
-    const auto after = sequence_plan(args, backward.pass, gpu_of(args));
+    const auto after = plan_of(args, backward.pass, gpu_of(args), cell);
     request.beside = {sequence_request(args, backward, after, cell)};
   }
   return request;
@@ -278,7 +283,7 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
                    cudaStream_t stream) {
   SequenceGpu gpu = gpu_of(args);
   while (true) {
-    const SequencePlan plan = sequence_plan(args, pass, gpu);
+    const SequencePlan plan = plan_of(args, pass, gpu, cell);
     if (!plan.one_launch && plan.many_rows.blocks == 0) return false;
     const void* kernel = variant(args, plan, cell);
     if (!kernel) return false;
@@ -296,7 +301,7 @@ template <typename Args, typename BySteps>
 bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const CudaCell& cell,
          const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (!cell.normalises && in_one_launch(args, pass, cell, like, stream)) return true;
+  if (in_one_launch(args, pass, cell, like, stream)) return true;
   if (args.recurrences() > 1) return false;
   by_steps(args, cell, like, stream);
   return true;

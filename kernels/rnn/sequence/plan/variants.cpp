@@ -59,6 +59,10 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
                      number(sizes.hidden_size) + ", many rows" + (!forward ? ", backward" : saved);
     return request;
   }
+  if (!plan.one_launch && cell.normalises) {
+    const int units = sizes.hidden_size % kStepUnits == 0 ? kStepUnits : 1;
+    return normalised_request(sizes, forward, units, cell);
+  }
   if (!plan.one_launch) {
     auto request = request_of(
         "_steps", forward ? "sequence_forward_step" : "sequence_backward_step", sizes, cell);

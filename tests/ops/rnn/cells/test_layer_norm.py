@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.library import opcheck
 
 import lltm_jit
+from lltm_jit import native
 from lltm_jit.functional import recurrent_sequence
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
@@ -129,25 +130,36 @@ def test_lengths_resets_and_directions(kind, device):
     torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
 
 
-PLACES_OF_DTYPES = [("cpu", (3, 64))] + [
-    pytest.param("cuda", size, marks=needs_gpu) for size in [(3, 64), (17, 201), (5, 512)]
+# Of one block, and of clusters with few and many rows; the last units of a group may be missing.
+OF_PLANS = [(3, 64), (2, 20), (3, 200), (17, 512), (40, 136), (4, 260)]
+BY_STEPS = 1  # PlanKind in kernels/rnn/sequence/plan/plan.h
+PLANNED = [("cpu", (3, 64), 0)] + [
+    pytest.param("cuda", size, plan, marks=needs_gpu) for size in OF_PLANS for plan in (0, BY_STEPS)
 ]
 
 
-@pytest.mark.parametrize(("device", "size"), PLACES_OF_DTYPES, ids=str)
+@pytest.mark.parametrize(("device", "size", "plan"), PLANNED, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 @pytest.mark.parametrize("kind", LAYERS)
-def test_other_dtypes(kind, dtype, device, size):
+def test_other_dtypes_and_plans(kind, dtype, device, size, plan):
     rows, units = size
     layer = made(kind, 16, units, dtype=dtype, device=device)
     x = torch.randn(5, rows, 16, device=device).to(dtype)
+    reset = torch.rand(5, rows, device=device) < 0.2 if units % 3 else None
     wide = copy.deepcopy(layer).double()
-    with torch.no_grad():
-        alone = layer(x)[0]
-    actual, expected = flat(layer(x)), flat(plain(wide, x.double()))
-    torch.testing.assert_close(alone, actual[0], rtol=1e-2, atol=1e-2)
-    found = gradients(actual, [*layer.parameters()])
+    expected = flat(plain(wide, x.double(), reset=reset))
+    if device == "cuda":
+        native.rnn.plan_sequences(plan)
+    try:
+        with torch.no_grad():
+            alone = layer(x, reset=reset)[0]
+        actual = flat(layer(x, reset=reset))
+        found = gradients(actual, [*layer.parameters()])
+    finally:
+        if device == "cuda":
+            native.rnn.plan_sequences(0)
     right = gradients(expected, [*wide.parameters()])
+    torch.testing.assert_close(alone, actual[0], rtol=1e-2, atol=1e-2)
     error = 32 * torch.finfo(dtype).eps if dtype != torch.float else 1e-2  # a GPU may take TF32
     for ours, theirs in zip((*actual, *found), (*expected, *right), strict=True):
         assert ours.dtype == dtype

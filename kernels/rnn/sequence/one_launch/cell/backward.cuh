@@ -2,7 +2,9 @@
 #pragma once
 
 #include "rnn/sequence/cell.h"
+#include "rnn/sequence/normalised/finish.h"
 #include "rnn/sequence/numbers/gate_float.cuh"
+#include "rnn/sequence/one_launch/exchange/row_sums.cuh"
 #include "rnn/sequence/one_launch/lanes/place.cuh"
 
 namespace lltm_jit {
@@ -38,8 +40,15 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
  public:
   // The parts of a step's gradients that do not depend on later steps: its derivative, and the given gradients of
   // its output and of the cell states before it.
-  struct Prepared {
+  struct Ordinary {
     CellDerivative<Cell, T> derivatives[kElements];
+  };
+  // Of a cell that normalises: a step on normalised gates, the state that is normalised, and what both were divided by.
+  struct Normalised {
+    CellStep<Cell, T> in[kElements];
+    float state[kElements], gate_scale[kElements], state_scale[kElements];
+  };
+  struct Prepared : std::conditional_t<CellTraits<Cell>::kNormalises, Normalised, Ordinary> {
     float grad_output[kElements];
     float grad_cells[kAllStates && kStates > 1 ? kStates - 1 : 1][kElements];
   };
@@ -58,6 +67,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 #pragma unroll
       for (int i = 0; i < kParameters; ++i) grad_parameters_[i][e] = 0;
     }
+    if constexpr (CellTraits<Cell>::kNormalises) hidden_ = place.hidden;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       const int unit = min(place.lane.unit_of(2 * half), place.hidden - 1);
@@ -99,7 +109,49 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
       in.old[0] = T(old_h[e]);
 #pragma unroll
       for (int k = 1; k < kStates; ++k) in.old[k] = T(steps.cell(k - 1, e));
-      prepared->derivatives[e] = CellDerivative<Cell, T>(in);
+      if constexpr (CellTraits<Cell>::kNormalises) {
+        prepared->in[e] = in;
+      } else {
+        prepared->derivatives[e] = CellDerivative<Cell, T>(in);
+      }
+    }
+  }
+
+  // And then of a cell that normalises.
+  template <typename Sums>
+  __device__ __forceinline__ void normalise(int iteration, const Sums& row_sums,
+                                            Prepared* prepared) const {
+    float mean[kElements];
+    if constexpr (CellTraits<Cell>::kNormalisesGates) {
+      float numbers[kElements][kGates];
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) numbers[e][g] = float(gate(prepared->in[e], g));
+      }
+      row_sums.template moments<0>(iteration, numbers, mean, prepared->gate_scale);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          const float away = numbers[e][g] - mean[e];
+          set_gate(prepared->in[e], g, away * prepared->gate_scale[e]);
+        }
+      }
+    }
+    if constexpr (kState >= 0) {
+      float numbers[kElements][1];
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        T left[kStates];
+        run_step(prepared->in[e], left);
+        numbers[e][0] = float(left[kState]);
+      }
+      row_sums.template moments<1>(iteration, numbers, mean, prepared->state_scale);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        prepared->state[e] = (numbers[e][0] - mean[e]) * prepared->state_scale[e];
+      }
     }
   }
 
@@ -145,6 +197,98 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
+  // The same for a cell that normalises.
+  template <typename Controls, typename Sums>
+  __device__ __forceinline__ void finish_rows(int iteration, const float (&from_gates)[kElements],
+                                              const Prepared& prepared, const Controls& controls,
+                                              const ResetGradients<Shape>& of_resets,
+                                              const Sums& row_sums,
+                                              float (&grads)[kGates][kElements],
+                                              float (&grads_of_h)[kGates][kElements]) {
+    float grad_h[kElements], first[kElements], second[kElements];
+    T grad_left[kElements][kStates];
+    FinishGradients<Cell, T> finished[kState >= 0 ? kElements : 1];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      grad_h[e] = of_state(e, from_gates[e], of_resets);
+      grad_left[e][0] = T(grad_h[e] + prepared.grad_output[e]);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) grad_left[e][k] = T(grad_state_[k][e]);
+      if constexpr (kState >= 0) {
+        T left[kStates];
+        run_step(prepared.in[e], left);
+        finished[e] =
+            FinishGradients<Cell, T>(prepared.in[e].p, T(prepared.state[e]), left, grad_left[e]);
+        first[e] = float(finished[e].normalised), second[e] = first[e] * prepared.state[e];
+      }
+    }
+    if constexpr (kState >= 0) {
+      row_sums.template add<2>(iteration, first, second);
+      const float inverse = 1 / float(hidden_);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+        for (int k = 0; k < kStates; ++k) grad_left[e][k] = finished[e].now[k];
+        const float grad = float(finished[e].normalised) - first[e] * inverse -
+                           prepared.state[e] * second[e] * inverse;
+        grad_left[e][kState] = grad_left[e][kState] + T(grad * prepared.state_scale[e]);
+      }
+    }
+    CellStep<Cell, T> of_step[kElements];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      of_step[e] = CellDerivative<Cell, T>(prepared.in[e])(grad_left[e]);
+      first[e] = second[e] = 0;
+      if constexpr (CellTraits<Cell>::kNormalisesGates) {
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          const float grad = float(gate(of_step[e], g));
+          first[e] += grad, second[e] += grad * float(gate(prepared.in[e], g));
+        }
+      }
+    }
+    if constexpr (CellTraits<Cell>::kNormalisesGates) {
+      row_sums.template add<3>(iteration, first, second);
+      const float inverse = 1 / (float(hidden_) * kGates);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          const float grad = float(gate(of_step[e], g)) - first[e] * inverse -
+                             float(gate(prepared.in[e], g)) * second[e] * inverse;
+          set_gate(of_step[e], g, grad * prepared.gate_scale[e]);
+        }
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const bool holds = controls.holds(e), resets = controls.resets(e);
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        grads[g][e] = holds ? 0 : float(of_step[e].x[g]);
+        if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step[e].h[g]);
+      }
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) {
+        float grad = float(of_step[e].p[i]);
+        if constexpr (kState >= 0) grad += float(finished[e].p[i]);
+        grad_parameters_[i][e] += holds ? 0 : grad;
+      }
+      const bool ends = resets && kControls != kGivenResets;
+      grad_state_[0][e] = holds ? grad_h[e] : ends ? 0 : float(of_step[e].old[0]);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        float left = float(of_step[e].old[k]);
+        if constexpr (kAllStates) left += prepared.grad_cells[k - 1][e];
+        if constexpr (kControls == kGivenResets) {
+          if (resets) of_resets.add(0, k, e, left);
+        }
+        if (!holds) grad_state_[k][e] = resets ? 0 : left;
+      }
+      if constexpr (kControls == kGivenResets) reset_[e] = resets;
+    }
+  }
+
   // Writes the gradients of the state that the sequence began with, and of the parameters.
   __device__ __forceinline__ void write(const Elements<Shape>& elements,
                                         const SequenceBackwardArgs& args,
@@ -169,6 +313,25 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   }
 
  private:
+  static constexpr int kState = CellTraits<Cell>::kNormalisedState;
+
+  // What is normalised of a step.
+  static __device__ __forceinline__ T gate(const CellStep<Cell, T>& step, int g) {
+    if constexpr (kAdds) {
+      return step.x[g];
+    } else {
+      return step.h[g];
+    }
+  }
+  static __device__ __forceinline__ void set_gate(CellStep<Cell, T>& step, int g, float value) {
+    if constexpr (kAdds) {
+      step.x[g] = T(value);
+    } else {
+      step.h[g] = T(value);
+    }
+  }
+
+  int hidden_;
   // The gradient of h before the step after; zero if that is a state that the row was reset to, to whose gradient it is
   // added.
   __device__ __forceinline__ float of_state(int e, float from_gates,

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "rnn/sequence/cell.h"
+#include "rnn/sequence/normalised/finish.h"
 #include "rnn/sequence/numbers/gate_float.cuh"
+#include "rnn/sequence/one_launch/exchange/row_sums.cuh"
 #include "rnn/sequence/one_launch/lanes/place.cuh"
 
 namespace lltm_jit {
@@ -116,6 +118,62 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 #pragma unroll
       for (int k = 0; k < kStates; ++k) {
         if (!controls.holds(e)) state_[k][e] = float(now[k]);
+        if (controls.resets_next(e)) state_[k][e] = kControls == kGivenResets ? next_[k][e] : 0;
+      }
+    }
+  }
+
+  // The same for a cell that normalises.
+  template <typename Controls, typename Sums>
+  __device__ __forceinline__ void finish_rows(int step, const float (&sums)[kGates][kElements],
+                                              const Words<kWords> (&gates)[kGates],
+                                              const Controls& controls, const Sums& row_sums,
+                                              float (&output)[kElements]) {
+    constexpr int kState = CellTraits<Cell>::kNormalisedState;
+    float inputs[kGates][kElements], normalised[kGates][kElements];
+    float mean[kElements], inverse[kElements];
+    if constexpr (!kAdds) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) to_floats<scalar_t>(gates[g], inputs[g]);
+    }
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) mean[e] = 0, inverse[e] = 1;
+    if constexpr (CellTraits<Cell>::kNormalisesGates) {
+      float numbers[kElements][kGates];
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) numbers[e][g] = sums[g][e];
+      }
+      row_sums.template moments<0>(step, numbers, mean, inverse);
+    }
+    T now[kElements][kStates];
+    CellStep<Cell, T> in[kElements];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) normalised[g][e] = (sums[g][e] - mean[e]) * inverse[e];
+      in[e] = step_of_element<Cell, T>(e, normalised, inputs, parameters_);
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) in[e].old[k] = T(state_[k][e]);
+      run_step(in[e], now[e]);
+    }
+    if constexpr (kState >= 0) {
+      float numbers[kElements][1];
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) numbers[e][0] = float(now[e][kState]);
+      row_sums.template moments<1>(step, numbers, mean, inverse);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        finish_step<Cell>(in[e].p, T((numbers[e][0] - mean[e]) * inverse[e]), now[e]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      output[e] = float(now[e][0]);
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) {
+        if (!controls.holds(e)) state_[k][e] = float(now[e][k]);
         if (controls.resets_next(e)) state_[k][e] = kControls == kGivenResets ? next_[k][e] : 0;
       }
     }

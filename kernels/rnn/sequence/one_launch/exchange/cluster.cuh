@@ -118,21 +118,7 @@ class ClusterExchange {
     if constexpr (kCluster) arrive_and_expect(barrier(step), kStepBytes);
   }
 
- private:
-  __device__ __forceinline__ uint32_t barrier(int step) const { return barriers_ + 8 * (step & 1); }
-  static __device__ __forceinline__ void synchronize_cluster() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "barrier.cluster.arrive.release.aligned;\n"
-        "barrier.cluster.wait.acquire.aligned;" ::
-            : "memory");
-#endif
-  }
-  __device__ __forceinline__ Words<2> whole(const Words<1>& pack) const {
-    const uint32_t other = __shfl_xor_sync(~0u, pack.value[0], 16);
-    const bool low = half_ == 0;
-    return {low ? pack.value[0] : other, low ? other : pack.value[0]};
-  }
+  // Sends words to a place in a block's shared memory, and tells the barrier there.
   template <int kCount>
   static __device__ __forceinline__ void send_to(int block, uint32_t to, uint32_t barrier,
                                                  const Words<kCount>& w) {
@@ -156,6 +142,21 @@ class ClusterExchange {
 #endif
   }
 
+ private:
+  __device__ __forceinline__ uint32_t barrier(int step) const { return barriers_ + 8 * (step & 1); }
+  static __device__ __forceinline__ void synchronize_cluster() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "barrier.cluster.arrive.release.aligned;\n"
+        "barrier.cluster.wait.acquire.aligned;" ::
+            : "memory");
+#endif
+  }
+  __device__ __forceinline__ Words<2> whole(const Words<1>& pack) const {
+    const uint32_t other = __shfl_xor_sync(~0u, pack.value[0], 16);
+    const bool low = half_ == 0;
+    return {low ? pack.value[0] : other, low ? other : pack.value[0]};
+  }
   uint32_t buffers_, barriers_;
   uint32_t part_;    // where in an operand this lane's part is
   uint32_t halves_;  // of two rows: where its number's upper half is
