@@ -50,6 +50,7 @@ SequenceSizes sizes_of(const RecurrentCell& cell, std::string_view dtype, int64_
                : dtype == "float64"  ? ElementType::Double
                                      : ElementType::Float;
   sizes.tf32 = dtype == "tf32";
+  sizes.normalises = cell.normalises();
   return sizes;
 }
 
@@ -81,17 +82,9 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
   SequenceSizes sizes = sizes_of(known, dtype, steps, batch_size, hidden_size);
   sizes.directions = static_cast<int>(directions);
   sizes.heads = static_cast<int>(heads);
-  sizes.padded = padded;
+  sizes.padded = padded && known.ordinary();
   std::vector<VariantRequest> requests;
-  if (known.normalises()) {
-    for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
-      if (pass == SequencePass::Backward && !training) continue;
-      const auto plan = plan_for_rows(sizes, pass, described(gpu));
-      const SequenceUse use{pass, training ? kSavesAll : kSavesNothing,
-                            controls ? kZeroResets : kNoControls};
-      requests.push_back(sequence_request(sizes, use, plan, known.cuda));
-    }
-  } else if (known.product) {
+  if (known.product) {
     requests = sequence_requests(sizes, training, controls, described(gpu), known.cuda);
   } else {
     const int units = hidden_size % kWalkUnits == 0 ? kWalkUnits : 1;

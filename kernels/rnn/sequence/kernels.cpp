@@ -89,6 +89,7 @@ SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
       .directions = static_cast<int>(all.directions),
       .heads = static_cast<int>(all.heads),
       .padded = is_padded(in, cell),
+      .normalises = cell.normalises(),
   };
 }
 

@@ -82,6 +82,7 @@ struct SequenceSizes {
   bool tf32 = false;
   int directions = 1, heads = 1;  // Note [Recurrences]
   bool padded = false;            // Note [Padded gates], on a GPU
+  bool normalises = false;        // whether the cell needs sums over the units of a row
   // Note [Layers side by side] (side_by_side/layers.h): how many layers a row of the arrays has, if the directions
   // are some of these layers. None of them then reverses the steps.
   int layers = 0;

@@ -141,7 +141,6 @@ CellFormula formula_of() {
 template <typename Cell>
 RecurrentCell recurrent_cell(std::string name, CudaCell cuda) {
   using Traits = CellTraits<Cell>;
-  cuda.normalises = Traits::kNormalises;
   return {std::move(name),          Traits::kGates,   Traits::kStates,  Traits::kParameters,
           Traits::kAddsGates,       Traits::kProduct, Traits::kLinear,  Traits::kNormalisesGates,
           Traits::kNormalisedState, Traits::kEpsilon, cpu_cell<Cell>(), formula_of<Cell>(),

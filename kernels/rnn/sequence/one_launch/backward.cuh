@@ -42,7 +42,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   static constexpr int kBeside =
       kRing + kShape.ring_bytes(SequenceShape::kStages, Steps::kPacks, Steps::kFloats);
   static constexpr int kBarriers = kBeside + Beside::kBytes;
-  static_assert(kBarriers + SequenceShape::kBarrierBytes ==
+  static constexpr int kRowSums = kBarriers + SequenceShape::kBarrierBytes;
+  static_assert(kRowSums ==
                 kShape.backward_bytes(kGates, kStates, CellTraits<Cell>::kParameters, kAdds));
 
  public:
@@ -64,12 +65,12 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
         pack_(place_),
         beside_(place_.lane, shared + kBeside),
         made_(place_, args),
-        row_sums_(place_.lane, place_.hidden) {}
+        row_sums_(place_.lane, place_.hidden, shared + kRowSums) {}
 
   // The work of a thread of the block.
   static __device__ __forceinline__ void run(const SequenceBackwardArgs& args, uint32_t shared,
                                              int set) {
-    if constexpr (kShape.derives_beside()) {
+    if constexpr (kShape.derives_beside()) {  // not of a cell that normalises
       if (threadIdx.x >= kShape.threads()) {
         return Deriving(args, shared, set, kRing, kBeside).run();
       }
@@ -156,12 +157,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
                                          const Prepared& prepared) {
     float grads[kGates][kElements], grads_of_h[kGates][kElements];
-    if constexpr (CellTraits<Cell>::kNormalises) {
-      cell_.finish_rows(iteration, from_gates, prepared, controls_, of_resets(iteration), row_sums_,
-                        grads, grads_of_h);
-    } else {
-      cell_.finish(from_gates, prepared, controls_, of_resets(iteration), grads, grads_of_h);
-    }
+    cell_.finish(iteration, from_gates, prepared, controls_, of_resets(iteration), row_sums_, grads,
+                 grads_of_h);
     made_.take(pack_, grads, grads_of_h);
     put(iteration);
   }

@@ -34,7 +34,8 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   static constexpr int kWeights = kSums + kShape.sum_bytes(kGates);
   static constexpr int kRing = kWeights + kShape.weight_bytes(kGates);
   static constexpr int kBarriers = kRing + kShape.ring_bytes(kShape.forward_stages(), kGates, 0);
-  static_assert(kBarriers + SequenceShape::kBarrierBytes == kShape.forward_bytes(kGates));
+  static constexpr int kRowSums = kBarriers + SequenceShape::kBarrierBytes;
+  static_assert(kRowSums == kShape.forward_bytes(kGates));
 
  public:
   // A thread for one set of rows, of all recurrences.
@@ -52,7 +53,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
         elements_(place_),
         pack_(place_),
         outputs_(place_, elements_, pack_, args),
-        row_sums_(place_.lane, place_.hidden) {
+        row_sums_(place_.lane, place_.hidden, shared + kRowSums) {
     // Pointers last: this order decides how well the compiler does the loops.
     gates_.start(pack_);
     outputs_.start();
@@ -165,11 +166,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     if constexpr (!kReadsEarly && !kCluster) gates_.read(step + 1);
     if (place_.lane.finishes(phase)) {
       float output[kElements];
-      if constexpr (CellTraits<Cell>::kNormalises) {
-        cell_.finish_rows(step, sums[0], gates.gates, controls_, row_sums_, output);
-      } else {
-        cell_.finish(sums[0], gates.gates, controls_, output);
-      }
+      cell_.finish(step, sums[0], gates.gates, controls_, row_sums_, output);
       outputs_.take(output, sums[0], controls_);
       if (!kCluster || step + 1 < place_.steps) send(step);
       if (kCluster && step > 0 && threadIdx.x == 0) exchange_.expect(step - 1);

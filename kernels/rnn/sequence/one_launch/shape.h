@@ -129,9 +129,9 @@ struct SequenceShape {
   }
   static constexpr int kBarrierBytes = 16;
   // Of a cell that normalises, besides: for each pair of a step's sums, two floats of each row and group, and a barrier.
-  static constexpr int kForwardSums = 2, kBackwardSums = 4;
+  static constexpr int kForwardSums = 2, kBackwardSums = 4, kRowSumBarrier = 8;
   LLTM_JIT_HOST_DEVICE constexpr int row_sum_bytes(int pairs) const {
-    return pairs * (tiles() * rows * 8 + 8);
+    return pairs * (tiles() * rows * 8 + kRowSumBarrier);
   }
   // For a cluster's backward pass, Note [Parts of sums]: the tiles of k that all warps of a block multiply, and the
   // tiles of hidden units that each of them does.

@@ -125,9 +125,12 @@ inline int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass,
 }
 
 inline int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
-  return pass == SequencePass::Forward
-             ? shape.forward_bytes(sizes.gates)
-             : shape.backward_bytes(sizes.gates, sizes.states, sizes.parameters, sizes.adds_gates);
+  const bool forward = pass == SequencePass::Forward;
+  const int sums = forward ? SequenceShape::kForwardSums : SequenceShape::kBackwardSums;
+  return (forward ? shape.forward_bytes(sizes.gates)
+                  : shape.backward_bytes(sizes.gates, sizes.states, sizes.parameters,
+                                         sizes.adds_gates)) +
+         (sizes.normalises ? shape.row_sum_bytes(sums) : 0);
 }
 
 // The cycles that a step of the backward pass takes in addition.

@@ -49,11 +49,9 @@ inline auto members_of(const ManyRowsShape& shape) {
   return std::make_tuple(a, b, c, d, e, f, g, h);
 }
 
+// A cell that normalises runs in one block or a cluster, Note [Sums of a row] (one_launch/exchange/row_sums.cuh), or
+// step by step, Note [A block for each row].
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu);
-
-// The plan for a cell that normalises: in one block or a cluster, Note [Sums of a row]
-// (one_launch/exchange/row_sums.cuh), or step by step, Note [A block for each row].
-SequencePlan plan_for_rows(const SequenceSizes& sizes, SequencePass pass, SequenceGpu gpu);
 
 // What the next plan knows of a GPU that has refused a plan's launch. In the end, plans are step by step.
 SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan);

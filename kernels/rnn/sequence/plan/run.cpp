@@ -60,11 +60,6 @@ SequenceGpu gpu_of(const Args& args) {
   return gpu;
 }
 
-SequencePlan plan_of(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
-                     const CudaCell& cell) {
-  return cell.normalises ? plan_for_rows(sizes, pass, gpu) : sequence_plan(sizes, pass, gpu);
-}
-
 // The kernel that a pass needs by its plan, and, if gradients are wanted, the one that the backward pass will need.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
@@ -77,7 +72,7 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
   }
   auto request = sequence_request(args, use, plan, cell);
   if (use.saves == kSavesAll) {
-    const auto after = plan_of(args, backward.pass, gpu_of(args), cell);
+    const auto after = sequence_plan(args, backward.pass, gpu_of(args));
     request.beside = {sequence_request(args, backward, after, cell)};
   }
   return request;
@@ -91,7 +86,7 @@ class StepKernel {
  public:
   StepKernel(const Args& args, const CudaCell& cell) {
     static VariantTable<const void, std::string, std::string, ElementType, int, int> table;
-    if (cell.normalises) {  // Note [A block for each row]
+    if (args.normalises) {  // Note [A block for each row]
       units_ = step_units(args);
       row_threads_ = normalised_threads(args.hidden_size, units_);
       TORCH_CHECK(row_threads_ > 0, "recurrent_sequence(): expected at most ", kMostRowThreads,
@@ -100,7 +95,7 @@ class StepKernel {
     }
     kernel_ = table.get({cell.kernel, cell.type, args.type, units_, row_threads_}, [&] {
       constexpr bool kForward = std::is_same_v<Args, SequenceForwardArgs>;
-      return cell.normalises ? normalised_request(args, kForward, units_, cell)
+      return args.normalises ? normalised_request(args, kForward, units_, cell)
                              : request_of(args, SequencePlan{}, cell);
     });
   }
@@ -283,7 +278,7 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
                    cudaStream_t stream) {
   SequenceGpu gpu = gpu_of(args);
   while (true) {
-    const SequencePlan plan = plan_of(args, pass, gpu, cell);
+    const SequencePlan plan = sequence_plan(args, pass, gpu);
     if (!plan.one_launch && plan.many_rows.blocks == 0) return false;
     const void* kernel = variant(args, plan, cell);
     if (!kernel) return false;

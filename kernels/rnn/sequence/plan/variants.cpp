@@ -59,7 +59,7 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
                      number(sizes.hidden_size) + ", many rows" + (!forward ? ", backward" : saved);
     return request;
   }
-  if (!plan.one_launch && cell.normalises) {
+  if (!plan.one_launch && sizes.normalises) {
     const int units = sizes.hidden_size % kStepUnits == 0 ? kStepUnits : 1;
     return normalised_request(sizes, forward, units, cell);
   }
@@ -102,7 +102,7 @@ VariantRequest walk_request(const SequenceSizes& sizes, bool forward, int units,
 }
 
 bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu) {
-  return sequence_plan(sizes, SequencePass::Forward, gpu).one_launch &&
+  return !sizes.normalises && sequence_plan(sizes, SequencePass::Forward, gpu).one_launch &&
          (!training || sequence_plan(sizes, SequencePass::Backward, gpu).one_launch);
 }
 

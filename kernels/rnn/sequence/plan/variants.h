@@ -13,7 +13,6 @@ namespace lltm_jit {
 // declared the cell's kernels <kernel>_steps, <kernel>_forward and so on, one for each source in variants/.
 struct CudaCell {
   std::string kernel, header, type;
-  bool normalises = false;  // numbers of a row: runs step by step, a block for each row
 };
 
 // What decides how a pass is compiled, besides its plan.

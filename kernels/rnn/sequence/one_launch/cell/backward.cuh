@@ -36,6 +36,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
       Facts::kAdds;
   static constexpr int kParameters = CellTraits<Cell>::kParameters;
   using T = GateNumber<scalar_t>;
+  using Step = CellStep<Cell, T>;
 
  public:
   // The parts of a step's gradients that do not depend on later steps: its derivative, and the given gradients of
@@ -45,7 +46,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   };
   // Of a cell that normalises: a step on normalised gates, the state that is normalised, and what both were divided by.
   struct Normalised {
-    CellStep<Cell, T> in[kElements];
+    Step in[kElements];
     float state[kElements], gate_scale[kElements], state_scale[kElements];
   };
   struct Prepared : std::conditional_t<CellTraits<Cell>::kNormalises, Normalised, Ordinary> {
@@ -67,7 +68,6 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 #pragma unroll
       for (int i = 0; i < kParameters; ++i) grad_parameters_[i][e] = 0;
     }
-    if constexpr (CellTraits<Cell>::kNormalises) hidden_ = place.hidden;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       const int unit = min(place.lane.unit_of(2 * half), place.hidden - 1);
@@ -135,7 +135,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 #pragma unroll
         for (int g = 0; g < kGates; ++g) {
           const float away = numbers[e][g] - mean[e];
-          set_gate(prepared->in[e], g, away * prepared->gate_scale[e]);
+          gate(prepared->in[e], g) = T(away * prepared->gate_scale[e]);
         }
       }
     }
@@ -157,135 +157,35 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and the other
   // gradients for the step before, given the part of the output's gradient that comes from the gates of the step after.
-  template <typename Controls>
-  __device__ __forceinline__ void finish(const float (&from_gates)[kElements],
+  template <typename Controls, typename Sums>
+  __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
                                          const Prepared& prepared, const Controls& controls,
                                          const ResetGradients<Shape>& of_resets,
-                                         float (&grads)[kGates][kElements],
+                                         const Sums& row_sums, float (&grads)[kGates][kElements],
                                          float (&grads_of_h)[kGates][kElements]) {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      const bool holds = controls.holds(e), resets = controls.resets(e);
-      const float grad_h = of_state(e, from_gates[e], of_resets);
-      T grad_now[kStates];
-      grad_now[0] = T(grad_h + prepared.grad_output[e]);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) grad_now[k] = T(grad_state_[k][e]);
-      const auto of_step = prepared.derivatives[e](grad_now);
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        grads[g][e] = holds ? 0 : float(of_step.x[g]);
-        if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step.h[g]);
-      }
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) {
-        grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
-      }
-      // The gates' part of what a reset ends is still to come.
-      const bool ends = resets && kControls != kGivenResets;
-      grad_state_[0][e] = holds ? grad_h : ends ? 0 : float(of_step.old[0]);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
-        float left = float(of_step.old[k]);
-        if constexpr (kAllStates) left += prepared.grad_cells[k - 1][e];
-        if constexpr (kControls == kGivenResets) {
-          if (resets) of_resets.add(0, k, e, left);
-        }
-        if (!holds) grad_state_[k][e] = resets ? 0 : left;
-      }
-      if constexpr (kControls == kGivenResets) reset_[e] = resets;
-    }
-  }
-
-  // The same for a cell that normalises.
-  template <typename Controls, typename Sums>
-  __device__ __forceinline__ void finish_rows(int iteration, const float (&from_gates)[kElements],
-                                              const Prepared& prepared, const Controls& controls,
-                                              const ResetGradients<Shape>& of_resets,
-                                              const Sums& row_sums,
-                                              float (&grads)[kGates][kElements],
-                                              float (&grads_of_h)[kGates][kElements]) {
-    float grad_h[kElements], first[kElements], second[kElements];
-    T grad_left[kElements][kStates];
-    FinishGradients<Cell, T> finished[kState >= 0 ? kElements : 1];
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      grad_h[e] = of_state(e, from_gates[e], of_resets);
-      grad_left[e][0] = T(grad_h[e] + prepared.grad_output[e]);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) grad_left[e][k] = T(grad_state_[k][e]);
-      if constexpr (kState >= 0) {
-        T left[kStates];
-        run_step(prepared.in[e], left);
-        finished[e] =
-            FinishGradients<Cell, T>(prepared.in[e].p, T(prepared.state[e]), left, grad_left[e]);
-        first[e] = float(finished[e].normalised), second[e] = first[e] * prepared.state[e];
-      }
-    }
-    if constexpr (kState >= 0) {
-      row_sums.template add<2>(iteration, first, second);
-      const float inverse = 1 / float(hidden_);
+    if constexpr (CellTraits<Cell>::kNormalises) {
+      float grad_h[kElements];
+      T grad_now[kElements][kStates];
+      Step of_step[kElements];
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) grad_left[e][k] = finished[e].now[k];
-        const float grad = float(finished[e].normalised) - first[e] * inverse -
-                           prepared.state[e] * second[e] * inverse;
-        grad_left[e][kState] = grad_left[e][kState] + T(grad * prepared.state_scale[e]);
+        grad_h[e] = of_state(e, from_gates[e], of_resets);
+        gather(e, grad_h[e], prepared, grad_now[e]);
       }
-    }
-    CellStep<Cell, T> of_step[kElements];
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      of_step[e] = CellDerivative<Cell, T>(prepared.in[e])(grad_left[e]);
-      first[e] = second[e] = 0;
-      if constexpr (CellTraits<Cell>::kNormalisesGates) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-          const float grad = float(gate(of_step[e], g));
-          first[e] += grad, second[e] += grad * float(gate(prepared.in[e], g));
-        }
-      }
-    }
-    if constexpr (CellTraits<Cell>::kNormalisesGates) {
-      row_sums.template add<3>(iteration, first, second);
-      const float inverse = 1 / (float(hidden_) * kGates);
+      derive_rows(iteration, prepared, row_sums, grad_now, of_step);
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-          const float grad = float(gate(of_step[e], g)) - first[e] * inverse -
-                             float(gate(prepared.in[e], g)) * second[e] * inverse;
-          set_gate(of_step[e], g, grad * prepared.gate_scale[e]);
-        }
+        leave(e, grad_h[e], of_step[e], prepared, controls, of_resets, grads, grads_of_h);
       }
-    }
+    } else {
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      const bool holds = controls.holds(e), resets = controls.resets(e);
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        grads[g][e] = holds ? 0 : float(of_step[e].x[g]);
-        if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step[e].h[g]);
+      for (int e = 0; e < kElements; ++e) {
+        const float grad_h = of_state(e, from_gates[e], of_resets);
+        T grad_now[kStates];
+        gather(e, grad_h, prepared, grad_now);
+        leave(e, grad_h, prepared.derivatives[e](grad_now), prepared, controls, of_resets, grads,
+              grads_of_h);
       }
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) {
-        float grad = float(of_step[e].p[i]);
-        if constexpr (kState >= 0) grad += float(finished[e].p[i]);
-        grad_parameters_[i][e] += holds ? 0 : grad;
-      }
-      const bool ends = resets && kControls != kGivenResets;
-      grad_state_[0][e] = holds ? grad_h[e] : ends ? 0 : float(of_step[e].old[0]);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
-        float left = float(of_step[e].old[k]);
-        if constexpr (kAllStates) left += prepared.grad_cells[k - 1][e];
-        if constexpr (kControls == kGivenResets) {
-          if (resets) of_resets.add(0, k, e, left);
-        }
-        if (!holds) grad_state_[k][e] = resets ? 0 : left;
-      }
-      if constexpr (kControls == kGivenResets) reset_[e] = resets;
     }
   }
 
@@ -316,22 +216,114 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   static constexpr int kState = CellTraits<Cell>::kNormalisedState;
 
   // What is normalised of a step.
-  static __device__ __forceinline__ T gate(const CellStep<Cell, T>& step, int g) {
+  static __device__ __forceinline__ T& gate(Step& step, int g) {
     if constexpr (kAdds) {
       return step.x[g];
     } else {
       return step.h[g];
     }
   }
-  static __device__ __forceinline__ void set_gate(CellStep<Cell, T>& step, int g, float value) {
-    if constexpr (kAdds) {
-      step.x[g] = T(value);
-    } else {
-      step.h[g] = T(value);
+  static __device__ __forceinline__ float gate(const Step& step, int g) {
+    return float(gate(const_cast<Step&>(step), g));
+  }
+
+  // The gradients of what a step leaves.
+  __device__ __forceinline__ void gather(int e, float grad_h, const Prepared& prepared,
+                                         T (&grad_now)[kStates]) const {
+    grad_now[0] = T(grad_h + prepared.grad_output[e]);
+#pragma unroll
+    for (int k = 1; k < kStates; ++k) grad_now[k] = T(grad_state_[k][e]);
+  }
+
+  // The derivative of the steps of a cell that normalises, Note [Sums of a row]. grad_now is overwritten.
+  template <typename Sums>
+  __device__ __forceinline__ void derive_rows(int iteration, const Prepared& prepared,
+                                              const Sums& row_sums,
+                                              T (&grad_now)[kElements][kStates],
+                                              Step (&of_step)[kElements]) const {
+    float first[kElements], second[kElements];
+    FinishGradients<Cell, T> finished[kState >= 0 ? kElements : 1];
+    if constexpr (kState >= 0) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        T left[kStates];
+        run_step(prepared.in[e], left);
+        finished[e] =
+            FinishGradients<Cell, T>(prepared.in[e].p, T(prepared.state[e]), left, grad_now[e]);
+        first[e] = float(finished[e].normalised), second[e] = first[e] * prepared.state[e];
+      }
+      row_sums.template means<2, 1>(iteration, first, second);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+        for (int k = 0; k < kStates; ++k) grad_now[e][k] = finished[e].now[k];
+        const float grad = float(finished[e].normalised) - first[e] - prepared.state[e] * second[e];
+        grad_now[e][kState] = grad_now[e][kState] + T(grad * prepared.state_scale[e]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      of_step[e] = CellDerivative<Cell, T>(prepared.in[e])(grad_now[e]);
+      if constexpr (kState >= 0) {
+#pragma unroll
+        for (int i = 0; i < kParameters; ++i) of_step[e].p[i] = of_step[e].p[i] + finished[e].p[i];
+      }
+    }
+    if constexpr (CellTraits<Cell>::kNormalisesGates) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        first[e] = second[e] = 0;
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          const float grad = float(gate(of_step[e], g));
+          first[e] += grad, second[e] += grad * gate(prepared.in[e], g);
+        }
+      }
+      row_sums.template means<3, kGates>(iteration, first, second);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          T& grad = gate(of_step[e], g);
+          grad = T((float(grad) - first[e] - gate(prepared.in[e], g) * second[e]) *
+                   prepared.gate_scale[e]);
+        }
+      }
     }
   }
 
-  int hidden_;
+  // Keeps the gradients of a step's arguments.
+  template <typename Controls>
+  __device__ __forceinline__ void leave(int e, float grad_h, const Step& of_step,
+                                        const Prepared& prepared, const Controls& controls,
+                                        const ResetGradients<Shape>& of_resets,
+                                        float (&grads)[kGates][kElements],
+                                        float (&grads_of_h)[kGates][kElements]) {
+    const bool holds = controls.holds(e), resets = controls.resets(e);
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      grads[g][e] = holds ? 0 : float(of_step.x[g]);
+      if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step.h[g]);
+    }
+#pragma unroll
+    for (int i = 0; i < kParameters; ++i) {
+      grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
+    }
+    // The gates' part of what a reset ends is still to come.
+    const bool ends = resets && kControls != kGivenResets;
+    grad_state_[0][e] = holds ? grad_h : ends ? 0 : float(of_step.old[0]);
+#pragma unroll
+    for (int k = 1; k < kStates; ++k) {
+      float left = float(of_step.old[k]);
+      if constexpr (kAllStates) left += prepared.grad_cells[k - 1][e];
+      if constexpr (kControls == kGivenResets) {
+        if (resets) of_resets.add(0, k, e, left);
+      }
+      if (!holds) grad_state_[k][e] = resets ? 0 : left;
+    }
+    if constexpr (kControls == kGivenResets) reset_[e] = resets;
+  }
+
   // The gradient of h before the step after; zero if that is a state that the row was reset to, to whose gradient it is
   // added.
   __device__ __forceinline__ float of_state(int e, float from_gates,

@@ -98,47 +98,53 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
   }
 
   // From the gates' sums, or the hidden parts.
-  template <typename Controls>
-  __device__ __forceinline__ void finish(const float (&sums)[kGates][kElements],
+  template <typename Controls, typename Sums>
+  __device__ __forceinline__ void finish(int step, const float (&sums)[kGates][kElements],
                                          const Words<kWords> (&gates)[kGates],
-                                         const Controls& controls, float (&output)[kElements]) {
+                                         const Controls& controls, const Sums& row_sums,
+                                         float (&output)[kElements]) {
     float inputs[kGates][kElements];
     if constexpr (!kAdds) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) to_floats<scalar_t>(gates[g], inputs[g]);
     }
+    if constexpr (CellTraits<Cell>::kNormalises) {
+      finish_rows(step, sums, inputs, controls, row_sums, output);
+    } else {
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      auto in = step_of_element<Cell, T>(e, sums, inputs, parameters_);
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) in.old[k] = T(state_[k][e]);
-      T now[kStates];
-      run_step(in, now);
-      output[e] = float(now[0]);
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) {
-        if (!controls.holds(e)) state_[k][e] = float(now[k]);
-        if (controls.resets_next(e)) state_[k][e] = kControls == kGivenResets ? next_[k][e] : 0;
+      for (int e = 0; e < kElements; ++e) {
+        T now[kStates];
+        run_step(step_of(e, sums, inputs), now);
+        leave(e, now, controls, output);
       }
     }
   }
 
-  // The same for a cell that normalises.
+  __device__ __forceinline__ const State& state() const { return state_; }
+
+ private:
+  using Traits = CellTraits<Cell>;
+
+  __device__ __forceinline__ CellStep<Cell, T> step_of(
+      int e, const float (&sums)[kGates][kElements],
+      const float (&inputs)[kGates][kElements]) const {
+    auto in = step_of_element<Cell, T>(e, sums, inputs, parameters_);
+#pragma unroll
+    for (int k = 0; k < kStates; ++k) in.old[k] = T(state_[k][e]);
+    return in;
+  }
+
+  // Of a cell that normalises, Note [Sums of a row].
   template <typename Controls, typename Sums>
   __device__ __forceinline__ void finish_rows(int step, const float (&sums)[kGates][kElements],
-                                              const Words<kWords> (&gates)[kGates],
+                                              const float (&inputs)[kGates][kElements],
                                               const Controls& controls, const Sums& row_sums,
                                               float (&output)[kElements]) {
-    constexpr int kState = CellTraits<Cell>::kNormalisedState;
-    float inputs[kGates][kElements], normalised[kGates][kElements];
-    float mean[kElements], inverse[kElements];
-    if constexpr (!kAdds) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) to_floats<scalar_t>(gates[g], inputs[g]);
-    }
+    constexpr int kState = Traits::kNormalisedState;
+    float mean[kElements], inverse[kElements], normalised[kGates][kElements];
 #pragma unroll
     for (int e = 0; e < kElements; ++e) mean[e] = 0, inverse[e] = 1;
-    if constexpr (CellTraits<Cell>::kNormalisesGates) {
+    if constexpr (Traits::kNormalisesGates) {
       float numbers[kElements][kGates];
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
@@ -147,17 +153,14 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
       }
       row_sums.template moments<0>(step, numbers, mean, inverse);
     }
-    T now[kElements][kStates];
-    CellStep<Cell, T> in[kElements];
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) normalised[g][e] = (sums[g][e] - mean[e]) * inverse[e];
-      in[e] = step_of_element<Cell, T>(e, normalised, inputs, parameters_);
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) in[e].old[k] = T(state_[k][e]);
-      run_step(in[e], now[e]);
     }
+    T now[kElements][kStates];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) run_step(step_of(e, normalised, inputs), now[e]);
     if constexpr (kState >= 0) {
       float numbers[kElements][1];
 #pragma unroll
@@ -165,23 +168,25 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
       row_sums.template moments<1>(step, numbers, mean, inverse);
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        finish_step<Cell>(in[e].p, T((numbers[e][0] - mean[e]) * inverse[e]), now[e]);
+        finish_step<Cell>(step_of(e, normalised, inputs).p,
+                          T((numbers[e][0] - mean[e]) * inverse[e]), now[e]);
       }
     }
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      output[e] = float(now[e][0]);
+    for (int e = 0; e < kElements; ++e) leave(e, now[e], controls, output);
+  }
+
+  template <typename Controls>
+  __device__ __forceinline__ void leave(int e, const T (&now)[kStates], const Controls& controls,
+                                        float (&output)[kElements]) {
+    output[e] = float(now[0]);
 #pragma unroll
-      for (int k = 0; k < kStates; ++k) {
-        if (!controls.holds(e)) state_[k][e] = float(now[e][k]);
-        if (controls.resets_next(e)) state_[k][e] = kControls == kGivenResets ? next_[k][e] : 0;
-      }
+    for (int k = 0; k < kStates; ++k) {
+      if (!controls.holds(e)) state_[k][e] = float(now[k]);
+      if (controls.resets_next(e)) state_[k][e] = kControls == kGivenResets ? next_[k][e] : 0;
     }
   }
 
-  __device__ __forceinline__ const State& state() const { return state_; }
-
- private:
   State state_;
   State next_{};  // of rows that are reset before the next step
   float bias_[kGates][kHalves];
