@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include "lltm.h"
+#include "rnn/sequence/plan/cycles.h"
 #include "rnn/sequence/plan/plan.h"
 
 namespace lltm_jit {
@@ -21,11 +22,12 @@ inline void bind_sequence(py::module_ m) {
       .value("many_rows", PlanKind::ManyRows);
   bind_record<SequenceSizes>(
       m, "Sizes",
-      "steps batch_size hidden_size gates states parameters adds_gates type tf32 directions heads",
+      "steps batch_size hidden_size gates states parameters adds_gates type tf32 directions heads "
+      "normalises",
       &SequenceSizes::steps, &SequenceSizes::batch_size, &SequenceSizes::hidden_size,
       &SequenceSizes::gates, &SequenceSizes::states, &SequenceSizes::parameters,
       &SequenceSizes::adds_gates, &SequenceSizes::type, &SequenceSizes::tf32,
-      &SequenceSizes::directions, &SequenceSizes::heads);
+      &SequenceSizes::directions, &SequenceSizes::heads, &SequenceSizes::normalises);
   bind_record<SequenceGpu>(m, "Gpu", "architecture shared_bytes sms grids clusters kind",
                            &SequenceGpu::architecture, &SequenceGpu::shared_bytes,
                            &SequenceGpu::sms, &SequenceGpu::grids, &SequenceGpu::clusters,
@@ -40,13 +42,8 @@ inline void bind_sequence(py::module_ m) {
       .def("tiles_of_warp", [](const SequenceShape& shape) { return shape.tiles_of_warp(); })
       .def("own_tiles", &SequenceShape::own_tiles)
       .def("output_tiles", &SequenceShape::output_tiles)
-      .def("shared_bytes",
-           [](const SequenceShape& shape, const SequenceSizes& sizes, SequencePass pass) {
-             return pass == SequencePass::Forward
-                        ? shape.forward_bytes(sizes.gates)
-                        : shape.backward_bytes(sizes.gates, sizes.states, sizes.parameters,
-                                               sizes.adds_gates);
-           });
+      .def("shared_bytes", [](const SequenceShape& shape, const SequenceSizes& sizes,
+                              SequencePass pass) { return shared_bytes(sizes, pass, shape); });
   bind_result<ManyRowsShape>(m, "ManyRowsShape", "blocks units tiles chunks streamed scaled",
                              &ManyRowsShape::blocks, &ManyRowsShape::units, &ManyRowsShape::tiles,
                              &ManyRowsShape::chunks, &ManyRowsShape::streamed,

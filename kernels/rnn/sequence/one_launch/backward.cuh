@@ -70,7 +70,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   // The work of a thread of the block.
   static __device__ __forceinline__ void run(const SequenceBackwardArgs& args, uint32_t shared,
                                              int set) {
-    if constexpr (kShape.derives_beside()) {  // not of a cell that normalises
+    if constexpr (kShape.derives_beside()) {
       if (threadIdx.x >= kShape.threads()) {
         return Deriving(args, shared, set, kRing, kBeside).run();
       }

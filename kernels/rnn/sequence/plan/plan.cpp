@@ -47,16 +47,15 @@ void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const Seq
 }  // namespace
 
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
-  // Tensor cores before 8.0 multiply halves alone, which parts of exact floats are. Note [Sums of a row] needs 9.0.
+  // Tensor cores before 8.0 multiply halves alone, which parts of exact floats are.
   const bool newer = gpu.architecture >= 80, tf32 = sizes.tf32 && newer;
   const bool multiplies = newer || (gpu.architecture >= 75 && sizes.type != ElementType::BFloat16);
-  const bool adds_rows = gpu.architecture >= 90;
   // Step by step, the recurrences run one after the other.
   SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   const bool whole = sizes.padded || sizes.hidden_size % kWholeAccess == 0;
-  if (sizes.type == ElementType::Double || !multiplies || (sizes.normalises && !adds_rows) ||
+  if (sizes.type == ElementType::Double || !multiplies ||
       ((sizes.steps == 1 || sizes.normalises) && !whole) || sizes.hidden_size > kMostHidden ||
       sizes.batch_size * sizes.recurrences() > kMostRows || sizes.steps >= int64_t(1) << 31 ||
       gpu.kind == PlanKind::BySteps) {
@@ -64,12 +63,10 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   }
   const int groups = static_cast<int>(sizes.hidden_size + 15) / SequenceShape::kUnits;
   constexpr int kMostWarps = 16, kMostBarriers = 15;
-  const bool backward = pass == SequencePass::Backward;
   const auto consider = [&](SequenceShape shape) {
     if (sets_at_once(shape, gpu) == 0) return;
     if (shape.rows == 2 && (!shape.small_floats() || shape.splits > 1)) return;
-    // Warps that derive beside others have no sums of a row.
-    if (sizes.normalises && backward && shape.derives_beside()) return;
+    if (sizes.normalises && shape.blocks == 1) return;  // Note [Sums of a row] is for clusters
     const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
     if (shape.groups * shape.sum_copies() > kMostBarriers || shape.warps() > kMostWarps ||
         shape.splits < shape.finishers() || shape.splits > shape.tiles() ||
@@ -103,7 +100,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   // weights they are faster, except in float with more than one group per block. The derivatives of floats leave no
   // registers for phases of 32 rows, and take too long for phases of 8. Backward, phases of 24 rows are slower than
   // steps by the library if one set takes most of the chip.
-  const bool floats = sizes.type == ElementType::Float;
+  const bool floats = sizes.type == ElementType::Float, backward = pass == SequencePass::Backward;
   const bool derives_floats = floats && backward, most_of_chip = 2 * groups > gpu.sms;
   const int fewest_groups = floats ? 17 : 33, most_rows = derives_floats ? 24 : 32;
   const bool may_be_grid =

@@ -49,7 +49,7 @@ inline auto members_of(const ManyRowsShape& shape) {
   return std::make_tuple(a, b, c, d, e, f, g, h);
 }
 
-// A cell that normalises runs in one block or a cluster, Note [Sums of a row] (one_launch/exchange/row_sums.cuh), or
+// A cell that normalises runs in a cluster, Note [Sums of a row] (one_launch/exchange/row_sums.cuh), or
 // step by step, Note [A block for each row].
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu);
 

@@ -130,8 +130,8 @@ def test_lengths_resets_and_directions(kind, device):
     torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
 
 
-# Of one block, and of clusters with few and many rows; the last units of a group may be missing.
-OF_PLANS = [(3, 64), (2, 20), (3, 200), (17, 512), (40, 136), (4, 260)]
+# Clusters of few and many rows; rows, and the last units of a group, may be missing.
+OF_PLANS = [(3, 64), (2, 20), (3, 200), (61, 512), (40, 136), (4, 260)]
 BY_STEPS = 1  # PlanKind in kernels/rnn/sequence/plan/plan.h
 PLANNED = [("cpu", (3, 64), 0)] + [
     pytest.param("cuda", size, plan, marks=needs_gpu) for size in OF_PLANS for plan in (0, BY_STEPS)
@@ -165,6 +165,42 @@ def test_other_dtypes_and_plans(kind, dtype, device, size, plan):
         assert ours.dtype == dtype
         most = theirs.abs().max().item()
         torch.testing.assert_close(ours.double(), theirs, rtol=error, atol=error * most)
+
+
+@needs_gpu
+@pytest.mark.parametrize("resets", ["lengths", "zeros", "given"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_clusters_compute_what_steps_do(kind, resets, monkeypatch):
+    """Directions, given states, states of all steps, and the gradients of each."""
+    monkeypatch.setattr(torch.backends.cudnn.rnn, "fp32_precision", "ieee")
+    layer = made(kind, 8, 72, dtype=torch.float, device="cuda", bidirectional=True)
+    x = torch.randn(7, 3, 8, device="cuda", requires_grad=True)
+    states = [torch.randn(2, 3, 72, device="cuda", requires_grad=True) for _ in range(4)]
+    hx, to = (tuple(s) if layer.cell.states > 1 else s[0] for s in (states[:2], states[2:]))
+    named: dict = {"return_states": True}
+    if resets == "lengths":
+        named["lengths"] = [7, 1, 4]
+    else:
+        named["reset"] = torch.rand(7, 3, device="cuda") < 0.3
+    if resets == "given":
+        named["reset_to"] = to
+
+    def found(plan: int) -> list[Tensor]:
+        native.rnn.plan_sequences(plan)
+        try:
+            output, last, all_states = layer(x, hx, **named)
+            results = [output, *flat((last, all_states))]
+            results = [r for each in results for r in (each if isinstance(each, tuple) else [each])]
+            inputs = [x, *layer.parameters(), *states]
+            loss = sum((r * r.sin()).sum() for r in results)
+            grads = torch.autograd.grad(loss, inputs, allow_unused=True)
+        finally:
+            native.rnn.plan_sequences(0)
+        return [*results, *(g for g in grads if g is not None)]
+
+    for ours, theirs in zip(found(0), found(BY_STEPS), strict=True):
+        most = theirs.abs().max().item()
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * most)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -76,7 +76,7 @@ def sizes(
 ) -> Any:
     result = plans.Sizes()
     result.steps, result.batch_size, result.hidden_size = 100, batch_size, hidden_size
-    for fact in ("gates", "states", "parameters", "adds_gates"):
+    for fact in ("gates", "states", "parameters", "adds_gates", "normalises"):
         setattr(result, fact, getattr(cell_of(cell), fact))
     result.type = getattr(plans.Type, type)
     result.directions = result.heads = 1

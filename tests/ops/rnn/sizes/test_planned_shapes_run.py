@@ -82,6 +82,31 @@ def test_what_is_planned_can_run(plans, cell, type, name):
     assert seen > 50 or (name, type) == ("T4", "bfloat16")
 
 
+@pytest.mark.parametrize("name", ["H100", "A100", "B200"])
+@pytest.mark.parametrize("type", ["half", "float"])
+@pytest.mark.parametrize("cell", ["layer_norm_lstm", "layer_norm_gru"])
+def test_a_cell_that_normalises_runs_in_clusters_or_step_by_step(plans, cell, type, name):
+    """With room for the sums of its rows."""
+    seen, chip = 0, gpu(plans, name)
+    ways = (plans.Pass.forward, plans.Pass.backward)
+    for way, batch_size, hidden_size in itertools.product(ways, BATCH_SIZES, HIDDEN_SIZES):
+        of = sizes(plans, batch_size, hidden_size, type, cell)
+        plan = plans.plan(of, way, chip)
+        assert plan.many_rows.blocks == 0
+        if plan.one_launch:
+            seen += 1
+            assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
+            assert plan.shape.blocks > 1
+            assert not plan.shape.grid
+            assert hidden_size % 4 == 0
+            shape, sums = plan.shape, 2 if way == plans.Pass.forward else 4
+            ordinary = sizes(plans, batch_size, hidden_size, type, cell)
+            ordinary.normalises = False
+            room = shape.shared_bytes(of, way) - shape.shared_bytes(ordinary, way)
+            assert room == sums * 8 * (shape.tiles() * shape.rows + 1)
+    assert (seen > 50) == (chip.architecture >= 90)
+
+
 def clusters(sms: int, largest: int) -> tuple[int, ...]:
     """How many of each size run at once, of those up to the largest that the GPU can launch."""
     return tuple(sms // size if size <= largest else 0 for size in (2, 4, 8, 16))

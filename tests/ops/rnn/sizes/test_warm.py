@@ -56,6 +56,21 @@ def test_what_other_calls_need():
         assert steps[0][2] == steps[1][2]  # one build
 
 
+def test_what_a_cell_that_normalises_needs():
+    """Clusters if they hold the weights of aligned units, else the kernel of a step."""
+
+    def needed(dtype: str, hidden_size: int, gpu: str, padded: bool = False) -> set[str]:
+        sizes = (64, 16, hidden_size, 2, 1, padded, True, True)
+        found = native.rnn.planned_variants("layer_norm_lstm", dtype, *sizes, warm.GPUS[gpu])
+        return {function for _, function, _, _ in found}
+
+    clusters = {"sequence_forward", "sequence_backward"}
+    steps = {"normalised_forward_step", "normalised_backward_step"}
+    assert needed("float16", 512, "H100") == needed("float32", 256, "H200") == clusters
+    assert needed("float16", 1024, "H100") == needed("float16", 512, "A100") == steps
+    assert needed("float64", 64, "H100") == needed("float16", 201, "H100", padded=True) == steps
+
+
 def test_what_is_planned_was_declared():
     asked = native.rnn.planned_variants(
         "gru", "float32", 64, 16, 128, 1, 1, False, True, False, H100

@@ -24,12 +24,13 @@ class RowSums {
 template <typename Cell, typename Shape, int kPairs>
 class RowSums<Cell, Shape, kPairs, true> {
   static constexpr SequenceShape kShape = Shape::kShape;
-  static_assert(!kShape.grid && kShape.phases == 1);
+  // st.async is an illegal instruction outside a cluster.
+  static_assert(kShape.blocks > 1 && !kShape.grid && kShape.phases == 1);
   static constexpr bool kFewRows = kShape.rows < 8;
   static constexpr int kElements = kShape.elements(), kTiles = kShape.tiles();
-  static constexpr int kRows = kElements == 1 ? 1 : 2;  // of a lane, neighbours
-  static constexpr int kLanes = kFewRows ? 2 : 4;       // neighbours, with all rows between them
-  static constexpr int kShares = 32 / kLanes;           // lanes with the same rows
+  static constexpr int kRows = 2;                  // of a lane, neighbours
+  static constexpr int kLanes = kFewRows ? 2 : 4;  // neighbours, with all rows between them
+  static constexpr int kShares = 32 / kLanes;      // lanes with the same rows
   static constexpr int kSlotBytes = kShape.row_sum_bytes(1) - kShape.kRowSumBarrier;
   using Numbers = float[kRows];
 
