@@ -93,9 +93,8 @@ class LayerNormLSTM(_LayerNormLayer):
 
     Every layer k has the parameters ``weight_ih_lk``, ``weight_hh_lk``, ``norm_ih_lk`` of shape
     (4H,), which is w_x, ``bias_ih_lk``, which is b, and ``parameters_lk`` of shape (6, H): four
-    rows of w_h, w_c and b_c. Norms begin as those of :class:`torch.nn.LayerNorm` do. On a GPU the
-    steps are a product and a kernel each. H is at most 4096 there, or 1024 if it is no multiple
-    of 4.
+    rows of w_h, w_c and b_c. Norms begin as those of :class:`torch.nn.LayerNorm` do. On a GPU, H
+    is at most 4096, or 1024 if it is no multiple of 4.
 
     Args:
         carried: whether the next step, too, gets ``w_c * norm(c) + b_c`` in place of ``c``.
@@ -155,8 +154,8 @@ class LayerNormGRU(_LayerNormLayer):
 
     Every layer k has the parameters ``weight_ih_lk``, ``weight_hh_lk``, and ``parameters_lk`` of
     shape (6, H): three rows of w, and three of b. The norm begins as :class:`torch.nn.LayerNorm`
-    does, and there are no other biases, whatever ``bias`` is. On a GPU the steps are a product and
-    a kernel each. H is at most 4096 there, or 1024 if it is no multiple of 4.
+    does, and there are no other biases, whatever ``bias`` is. On a GPU, H is at most 4096, or 1024
+    if it is no multiple of 4.
 
     Source of the maths: D. Hafner et al., "Mastering Diverse Domains through World Models" (2023).
 
