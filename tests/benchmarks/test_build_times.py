@@ -58,8 +58,8 @@ def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch, idle)
     monkeypatch.setattr(builds, "copy_of_package", small_copy)
     monkeypatch.setattr(builds, "_IMPORTS", 2)
     missed = main(["jit", "--against", str(opponent)])
-    out = capsys.readouterr().out
-    assert missed == ("\nslower than their goals:\n" in out)
+    out, err = capsys.readouterr()
+    assert missed == ("\nslower than their goals:\n" in out), err
     titles = {"cold build of the package": "torch, cold", EDITS[0]: "torch, theirs.cpp"}
     for title, other in {**titles, "cached import": "50 ms"}.items():
         assert re.search(rf"{title}.* ours .*\d u?s .* of {other}, goal ", out)

@@ -100,7 +100,8 @@ def test_the_judge_outlives_what_it_judges(run):
     if detect().cuda and not torch.cuda.is_available():  # where it only builds
         expected = [*expected[:3], expected[5].replace("1", "3", 1)]
     assert re.fullmatch("\n".join(expected), done.stdout.strip())
-    assert done.stderr == ""
+    said = done.stderr.splitlines()  # torch warns where it is built for CUDA and finds no GPU
+    assert [line for line in said if "No CUDA runtime is found" not in line] == []
 
 
 @pytest.mark.slow

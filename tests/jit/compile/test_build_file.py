@@ -93,7 +93,9 @@ def test_it_is_what_torch_would_write(request, bench, monkeypatch, kind):
         given[f"extra_{told}"] = [*getattr(asked, told)]
     theirs = with_additions(written_by_torch(monkeypatch, given))
     place = cpp_extension.TORCH_LIB_PATH  # in which torch leaves blanks as they are
-    theirs = parts(theirs.replace(f"-L{place} ", f"-L{shlex.quote(place)} "))
+    for option in ("-L", "-Wl,-rpath,"):
+        theirs = theirs.replace(f"{option}{place}", f"{option}{shlex.quote(place)}")
+    theirs = parts(theirs)
     if asked.with_cuda:  # the architectures are in another place
         for each in (ours, theirs):
             each["cuda_cflags"].sort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -49,7 +50,7 @@ WITH_FAR = {"extra_ldflags": ["-L{here}", "-l{far}", "-Wl,-rpath,{here}"]}
 WITH_TORCH = {
     "extra_include_paths": [str(TORCH), str(TORCH / "torch/csrc/api/include")],
     "extra_cflags": ["-std=c++20"],
-    "extra_ldflags": [f"-L{TORCH.parent}/lib", "-lc10", "-ltorch_cpu", "-ltorch"],
+    "extra_ldflags": [shlex.quote(f"-L{TORCH.parent}/lib"), "-lc10", "-ltorch_cpu", "-ltorch"],
 }
 MODULE = """#include <pybind11/pybind11.h>
 struct P {};
