@@ -3,7 +3,7 @@
     python examples/recurrent_ppo/recurrent_ppo.py             less than a minute on 2 CPU cores
     python examples/recurrent_ppo/recurrent_ppo.py --help
 
-At the first step of an episode the agent sees a symbol, then nothing for some steps, and at the last
+At the first step of an episode the agent sees a symbol, then nothing for some steps; at the last
 step it is asked for the symbol. Episodes have different lengths, and rollouts begin and end within
 them. So the agent's state must be reset inside a rollout, before each step that starts an episode.
 
