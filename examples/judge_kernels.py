@@ -1,11 +1,11 @@
-"""Build and run many programs that a machine may have written, as a judge of kernels does.
+"""Build and run many programs that a machine may have written, as a grader of kernels does.
 
     python examples/judge_kernels.py            50 programs: CUDA, or C++ where nvcc is missing
     python examples/judge_kernels.py --torch    the same by torch's load_inline, too
 
-Some do not compile, some take for ever to compile, some hang and some crash. So each program is
-built and run in a process of its own under limits of time. These processes are forked from one
-that has imported torch, so that none of them spends seconds on that.
+Some do not compile, some take forever to compile, some hang and some crash. So each program is
+built and run in a process of its own, with time limits. These processes are forked from one that
+has imported torch, which saves the seconds of that import.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ os.environ |= {"LLTM_JIT_QUIET": "1", "MAX_JOBS": "1"}  # each processor builds 
 
 import torch
 from torch.utils import cpp_extension
+from tqdm import tqdm
 
 import lltm_jit
 from lltm_jit.jit import BuildError, detect
@@ -123,18 +124,20 @@ def verdict(
 
 
 def report(side: str, programs: list[str], limits: tuple[float, float]) -> None:
-    """Judge programs side by side, and print what is wrong with them, and the builds a minute."""
+    """Judge programs in parallel, and print what is wrong with them, and the builds a minute."""
     workers, began = len(os.sched_getaffinity(0)), time.monotonic()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
         judged = partial(verdict, side=side, folder=folder, limits=limits)
-        failures, seconds = zip(*pool.map(judged, range(len(programs)), programs), strict=True)
+        ended = pool.map(judged, range(len(programs)), programs)
+        shown = tqdm(ended, desc=side, total=len(programs), unit="program", disable=None)
+        failures, seconds = zip(*shown, strict=True)
     took = time.monotonic() - began
     print(f"\n{side}: {len(programs)} programs in {took:.0f} s, {workers} at a time")
     for number, failure in enumerate(failures):
         if failure:
             print(f"  program {number}: {failure}")
-    ended = [each for each in seconds if 0 < each < limits[0]]
-    rate = 60 * workers * len(ended) / sum(ended) if ended else 0
+    built = [each for each in seconds if 0 < each < limits[0]]
+    rate = 60 * workers * len(built) / sum(built) if built else 0
     print(f"{failures.count('')} are right; {rate:.1f} builds a minute, without those stopped")
 
 

@@ -29,7 +29,7 @@ def shortened(text: str) -> str:
     text = text.replace(str(cache.root()), "~/.cache/torch_extensions")
     text = re.sub(rf"{temporary}/tmp[\w-]+", "/tmp/project", text)
     text = text.replace(f"{HERE.parent}/", "").replace(str(Path.home()), "~")
-    return re.sub(r"\r[^\n]*\r", "", text)
+    return re.sub(r"[^\n]*\r(?!\n)", "", text)  # what a bar has overwritten
 
 
 def clean(value: object) -> object:

@@ -148,5 +148,5 @@ if os.name == "nt":
     from lltm_jit import _windows
 
     _windows.stand_in(globals())
-elif not _start.as_command:  # a command that needs the extension loads it itself
-    native.start(*native.AT_IMPORT)
+else:  # a command loads a family when it first uses it
+    native.start(*(() if _start.as_command else native.AT_IMPORT))

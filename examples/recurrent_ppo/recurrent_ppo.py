@@ -3,14 +3,14 @@
     python examples/recurrent_ppo/recurrent_ppo.py             less than a minute on 2 CPU cores
     python examples/recurrent_ppo/recurrent_ppo.py --help
 
-At the first step of an episode the agent sees a symbol, then for some steps nothing, and at last it
-is asked for the symbol. Episodes have different lengths, and rollouts begin and end within them. So
-the agent's state must be reset inside a rollout: before each step at which an episode starts.
+At the first step of an episode the agent sees a symbol, then nothing for some steps; at the last
+step it is asked for the symbol. Episodes have different lengths, and rollouts begin and end within
+them. So the agent's state must be reset inside a rollout, before each step that starts an episode.
 
-Programs in the manner of CleanRL call torch's LSTM for each step of that, with a state that they
-multiply by ``1 - start``. Here the layer takes ``reset=starts``. In each update, one minibatch is
-computed in both ways; the loss and its gradients must be the same. Prints how much the agent
-remembers, and both times.
+Programs like CleanRL's call torch's LSTM for each step of a rollout, and multiply its state by
+``1 - start``. Here one call of the layer takes ``reset=starts``. Each update computes one minibatch
+in both ways; the loss and its gradients must be the same. The program prints how often the agent
+recalls the symbol, and both times.
 Source of the algorithm: J. Schulman et al., "Proximal Policy Optimization Algorithms" (2017).
 """
 
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
+from tqdm import tqdm
 
 import lltm_jit
 
@@ -199,7 +200,7 @@ def main() -> None:
     calls: list[float] = []
     loops: list[float] = []
     allowed = 1e-5 if device.type == "cpu" else 2e-3  # where products are rounded to TF32
-    for update in range(1, args.updates + 1):
+    for _ in tqdm(range(args.updates), desc="training", unit="update", disable=None):
         rollout, state, right = roll_out(agent, game, state, args.steps)
         batch = rollout.of_rows(torch.arange(args.episodes // args.minibatches, device=device))
         found, of_call = timed_gradients(agent, batch, weights)
@@ -213,10 +214,8 @@ def main() -> None:
                 loss_of(agent, rollout.of_rows(rows)).backward()
                 nn.utils.clip_grad_norm_(weights, MOST_NORM)
                 optimizer.step()
-        if update % 10 == 0 or update == args.updates:
-            print(f"update {update}: {right:.0%} of the symbols recalled", flush=True)
     call, loop = statistics.median(calls), statistics.median(loops)
-    print(f"by chance: {1 / args.symbols:.0%}")
+    print(f"symbols recalled: {right:.0%}, by chance {1 / args.symbols:.0%}")
     print(f"loss and gradients of a minibatch: {loop:.2f} ms step by step, {call:.2f} in one call")
     print(f"one call is {loop / call:.1f} times as fast, with the same numbers")
 

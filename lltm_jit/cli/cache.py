@@ -3,7 +3,7 @@
 examples:
   python -m lltm_jit cache list             what there is, how large and how old
   python -m lltm_jit cache why rnn          would an import build it, and why?
-  python -m lltm_jit cache prune --gb 5     remove the entries used longest ago, down to 5 GB
+  python -m lltm_jit cache prune --gb 5     remove the least recently used entries, down to 5 GB
 """
 
 import argparse
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("list", help="list builds; * marks those that the package would load")
     why_parser = actions.add_parser("why", help="say whether a load would compile, and why")
     _extensions.add_argument(why_parser)
-    about = "remove the entries used longest ago, but none used within an hour"
+    about = "remove the least recently used entries, but none used within an hour"
     about_gb = "gigabytes that may stay (default: LLTM_JIT_CACHE_GB, or 20)"
     prune_parser = actions.add_parser("prune", help=about)
     prune_parser.add_argument("--gb", type=positive, metavar="N", help=about_gb)

@@ -53,6 +53,12 @@ def test_check_compares_every_implementation(told, flags):
     assert "new_cell, difference:\ntensor(" in told("check", "forward", "-v", *SMALL)
 
 
+@pytest.mark.parametrize("words", ["benchmark cpp -r 1", "check forward", "check-grad cpp"])
+def test_a_program_loads_what_its_command_uses(words):
+    done = run_in(CHECKOUT, "-m", "lltm_jit", *words.split(), *SMALL)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_check_fails_when_an_implementation_is_wrong(told, monkeypatch, direction):
     right = functional.lltm_cell

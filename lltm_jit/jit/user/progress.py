@@ -1,7 +1,7 @@
 """What the user sees of a build: why it is needed, how far it is, how long it took.
 
-All of it goes to standard error: a progress bar on a terminal, a widget in a notebook, else plain
-lines. Only the first process of a node prints; the others of a job would print the same. A build
+All of it goes to standard error: a progress bar on a terminal and in a notebook, else plain lines.
+Only the first process of a node prints, because the others of a job would print the same. A build
 goes on even if nothing can be written to standard error.
 """
 
@@ -175,10 +175,11 @@ def _print(text: str) -> None:
 
 def _open_bar(title: str, total: int) -> Any:
     """A bar in a notebook or on a terminal; None elsewhere."""
+    notebook = "ipykernel" in sys.modules
     with _unheard:
-        if "ipykernel" in sys.modules and find_spec("ipywidgets"):
+        if notebook and find_spec("ipywidgets"):
             from tqdm.notebook import tqdm
-        elif sys.stderr.isatty():
+        elif notebook or sys.stderr.isatty():
             from tqdm.std import tqdm
         else:
             return None

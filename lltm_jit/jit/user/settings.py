@@ -50,7 +50,7 @@ LLTM_JIT_AT_IMPORT flag 1
 LLTM_JIT_NARROW flag 1
   0: compile the user's sources with all of torch/extension.h, not with the parts that they need
 LLTM_JIT_CACHE_GB count 20
-  gigabytes that the cache may hold; the entries used longest ago are removed first
+  gigabytes that the cache may hold; the least recently used entries are removed first
 LLTM_JIT_TRUST_ROOT flag 0
   1: load from directories that others may write to
 LLTM_JIT_DEBUG flag 0

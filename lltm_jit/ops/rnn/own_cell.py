@@ -102,9 +102,10 @@ def recurrent_cell(
     ``elu``, ``relu`` and ``where_greater``. Each call makes a new class; earlier classes stay as
     they are, even if the header has changed.
 
-    A cell whose gates use no old output, such as minGRU, SRU or QRNN, sets ``kProduct = false``. It
-    has no recurrent weights and no ``bias_hh``, and its step no ``h``. If it also sets ``kLinear``,
-    because its new states are linear in the old ones, a GPU runs it at the speed of its memory.
+    A cell whose gates do not use the old output, such as minGRU, SRU or QRNN, sets ``kProduct =
+    false``. It has no recurrent weights and no ``bias_hh``, and its step has no ``h``. If its new
+    states are linear in the old ones, it also sets ``kLinear``, and a GPU works on many steps at
+    once.
 
     A step must be a pure function of its arguments, because the backward pass computes it again:
     dropout and zoneout take a mask as one more gate, through ``recurrent_sequence``. A step sees

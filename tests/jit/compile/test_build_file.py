@@ -102,6 +102,14 @@ def test_it_is_what_torch_would_write(request, bench, monkeypatch, kind):
     assert ours == theirs
 
 
+@pytest.mark.parametrize(("given", "last"), [([], "-O1"), (["-O3"], "-O3")])
+def test_your_own_sources_have_a_level_that_your_flags_override(bench, cuda, given, last):
+    sources = [str(bench.write("x.cpp", "")), str(bench.write("y.cu", ""))]
+    asked = Request(spec("x", sources, extra_cflags=given, extra_cuda_cflags=given))
+    for flags in (asked.cflags, asked.cuda_cflags):
+        assert [flag for flag in flags if flag.startswith("-O")][-1] == last
+
+
 @pytest.mark.parametrize("cxx", ["c++", "env c++", "env 'X=a b' c++"])
 def test_commands_are_those_that_ninja_runs(real, monkeypatch, cxx):
     """By which objects are found in the store; whatever a path or a flag has in it."""
