@@ -101,7 +101,7 @@ struct DenseInputs {
 
   DenseInputs(const SequenceInputs& in, bool padded)
       : weight_hh(readable_weights(in.weight_hh, padded)),
-        parameters(dense(in.parameters)),
+        parameters(in.parameters ? OptionalTensor(readable(*dense(in.parameters))) : std::nullopt),
         control(in.control),
         h(padded || !in.h_0 ? dense(in.h_0) : readable(*dense(in.h_0)), 2),
         cells(running_cells(in)),

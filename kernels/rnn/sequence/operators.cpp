@@ -109,11 +109,12 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
   }
   TORCH_CHECK((cell.product && !cell.normalises_gates) || !in.bias_hh, kFunction,
               "(): expected bias_hh to be None, as ", cell.name,
-              cell.product ? " normalises its gates" : " has no product");
+              cell.product ? " normalises its gates" : " has no product", ", but got a tensor");
   TORCH_CHECK(bool(in.parameters) == (cell.parameters > 0), kFunction, "(): expected ",
-              cell.parameters > 0 ? "parameters" : "no parameters", " for ", cell.name);
+              cell.parameters > 0 ? "parameters" : "no parameters", " for ", cell.name,
+              ", but got ", in.parameters ? "a tensor" : "None");
   TORCH_CHECK(!in.c_0 || cell.states > 1, kFunction, "(): expected c_0 to be None, as ", cell.name,
-              " has one state");
+              " has one state, but got a tensor");
   check_tensor(kFunction, "bias_hh", in.bias_hh, gates, {rows}, "[gates*hidden_size]");
   check_tensor(kFunction, "parameters", in.parameters, gates, {cell.parameters, hidden_size},
                "[parameters, hidden_size]");

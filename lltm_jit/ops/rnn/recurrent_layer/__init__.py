@@ -199,7 +199,7 @@ class RecurrentLayer(Warmed):
         to = None
         if reset_to is not None:
             sizes = self._sizes_of_states(x.size(1))
-            to = states_to_reset_to(name, reset_to, sizes, x.size(0), batched)
+            to = states_to_reset_to(name, reset_to, states, sizes, x.size(0), batched)
         steps = Steps.of(name, x, lengths, mask, to)
         parts = [(steps.inside(x), steps)]
         (output,), last, every = self._layers(parts, states, return_states)

@@ -169,15 +169,27 @@ def names_of_resets(count: int) -> list[str]:
 
 
 def states_to_reset_to(
-    layer: str, state: State, sizes: Sequence[tuple[int, int, int]], steps: int, batched: bool
+    layer: str,
+    state: State,
+    first: Sequence[Tensor] | None,
+    sizes: Sequence[tuple[int, int, int]],
+    steps: int,
+    batched: bool,
 ) -> list[Tensor]:
-    """The states that rows are reset to, each (K, num_layers * D, B, ·) for K = 1 or the steps."""
+    """The states that rows are reset to, each (K, num_layers * D, B, ·) for K = 1 or the steps.
+
+    They have the dtypes of the states before the first step, if these are given.
+    """
     count = len(sizes)
     given = _as_tuple(layer, "reset_to", state, count)
     of_one = "[layers, batch, hidden]" if batched else "[layers, hidden]"
     rank, states = 3 if batched else 2, []
-    for name, tensor, size in zip(names_of_resets(count), given, sizes, strict=True):
+    likes = first or [None] * count
+    for name, tensor, like, size in zip(names_of_resets(count), given, likes, sizes, strict=True):
         refuse_non_tensor(layer, name, tensor)
+        if like is not None and tensor.dtype != like.dtype:
+            wanted = f"{name} to have the dtype of the same state in hx ({like.dtype})"
+            refuse(layer, wanted, tensor.dtype)
         if tensor.dim() not in (rank, rank + 1):
             wanted = f"{name} to have the dimensions {of_one}, or one of the steps before them"
             refuse(layer, wanted, f"shape {list(tensor.shape)}")

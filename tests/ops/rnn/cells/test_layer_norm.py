@@ -129,6 +129,20 @@ def test_lengths_resets_and_directions(kind, device):
     torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
 
 
+@needs_gpu
+@pytest.mark.parametrize("kind", LAYERS)
+def test_parameters_at_any_address(kind):
+    """More units than a block has threads need several at once, which an odd address forbids."""
+    layer = made(kind, 5, 1028, device="cuda").float()
+    x = torch.randn(2, 2, 5, device="cuda")
+    expected = layer(x)[0]
+    for name, parameter in [*layer.named_parameters()]:
+        if parameter.dim() < 3 and "weight" not in name:
+            odd = parameter.new_empty(parameter.numel() + 1)[1:].view_as(parameter)
+            setattr(layer, name, torch.nn.Parameter(odd.copy_(parameter.detach())))
+    torch.testing.assert_close(layer(x)[0], expected)
+
+
 PLACES_OF_DTYPES = [("cpu", (3, 64))] + [
     pytest.param("cuda", size, marks=needs_gpu) for size in [(3, 64), (17, 201), (5, 512)]
 ]

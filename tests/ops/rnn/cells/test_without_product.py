@@ -237,6 +237,31 @@ def test_the_states_of_all_steps_have_gradients(cells, name, device):
     torch.testing.assert_close(*pairs)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_states_around_resets_have_gradients(cells, name, device):
+    """Also where rows are reset at two steps, one after the other, and at the last one."""
+    layer = cells[name](3, 34, dtype=torch.double, device=device)
+    x = torch.randn(140, 2, 3, dtype=torch.double, device=device, requires_grad=True)
+    reset = torch.zeros(140, 2, dtype=torch.bool, device=device)
+    reset[[50, 51, 139]] = True
+    _, _, states = layer(x, reset=reset, return_states=True)
+    states = torch.stack([states] if isinstance(states, torch.Tensor) else [*states], 1).squeeze(2)
+    gates = F.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)
+    p = getattr(layer, "parameters_l0", None)
+    old = [gates.new_zeros(2, 34)] * layer.cell.states
+    expected = []
+    for gate, ends in zip(gates, reset, strict=True):
+        old = step(name, gate, p, [torch.where(ends.unsqueeze(1), 0.0, each) for each in old])
+        expected.append(torch.stack(old))
+    pairs = [
+        torch.autograd.grad(s.sin().sum(), [x, *layer.parameters()], materialize_grads=True)
+        for s in (states, torch.stack(expected))
+    ]
+    torch.testing.assert_close(states, torch.stack(expected))
+    torch.testing.assert_close(*pairs)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_higher_derivatives_and_transforms(cells, name):
     given, weight = inputs_of(cells, name, 4, 2, 3)

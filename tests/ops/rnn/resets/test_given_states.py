@@ -422,6 +422,11 @@ WRONG = {
         RuntimeError,
         "reset_to to have the dtype of the parameters",
     ),
+    "a dtype beside a state": (
+        {"hx": torch.zeros(2, 4, 8), "reset_to": torch.zeros(2, 4, 8).half()},
+        RuntimeError,
+        r"dtype of the same state in hx \(torch.float32\), but got torch.float16",
+    ),
     "a device": (
         {"reset_to": torch.zeros(2, 4, 8, device="meta")},
         RuntimeError,
