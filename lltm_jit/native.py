@@ -8,13 +8,13 @@ for that build.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from lltm_jit._library import OPERATORS
 from lltm_jit._placeholders import Placeholders
@@ -127,16 +127,15 @@ def use(build: Build) -> None:
 
 def formula(family: str, name: str, *args: Any, **named: Any) -> Any:
     """An operator composed of ATen operations, whatever kernels it has."""
+    if has_torch_function(args):  # else a mode, as of a default device, would call the operator
+        return handle_torch_function(formula, args, family, name, *args, **named)
     load(family)
     operator = getattr(torch.ops.lltm_jit, name).default
     explicit = torch._C._dispatch_has_kernel_for_dispatch_key(
         operator.name(), "CompositeExplicitAutograd"
     )
     key = "CompositeExplicitAutograd" if explicit else "CompositeImplicitAutograd"
-    # Else a mode of torch.export takes the call for one of the operator.
-    exporting = torch.compiler.is_exporting()
-    with torch._C.DisableTorchFunction() if exporting else nullcontext():
-        return operator._op_dk(getattr(torch._C.DispatchKey, key), *args, **named)
+    return operator._op_dk(getattr(torch._C.DispatchKey, key), *args, **named)
 
 
 def builds() -> dict[str, Build]:

@@ -36,6 +36,15 @@ def test_an_error_ends_the_block():
     assert not takes_formula("f", "cuda")
 
 
+def test_a_default_device_leaves_the_choice():
+    """It is a mode, which sees calls of operators, and makes them."""
+    x = torch.zeros(3, requires_grad=True)
+    with torch.device("cpu"):
+        chosen, usual = (bias_act(x, act="tanh", dim=0, impl=impl) for impl in ("ref", "cuda"))
+    assert chosen.grad_fn.name() == bias_act(x, act="tanh", dim=0, impl="ref").grad_fn.name()
+    assert chosen.grad_fn.name() != usual.grad_fn.name()
+
+
 def test_bad_names():
     message = r"^bias_act\(\): expected impl to be 'cuda' or 'ref', but got 'gpu'$"
     with pytest.raises(ValueError, match=message):
