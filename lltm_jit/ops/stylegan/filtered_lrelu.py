@@ -18,7 +18,6 @@ from lltm_jit._library import (
 )
 from lltm_jit.jit import variants
 from lltm_jit.ops.stylegan._arguments import (
-    Padding,
     check_filter,
     refuse_wrong_sides,
     sides_of,
@@ -60,15 +59,6 @@ variants.declare(
         nvrtc=True,
     )
 )
-
-
-def _refuse_non_numbers(
-    up: object, down: object, padding: Padding, gain: object, slope: object, clamp: object
-) -> None:
-    """Raise for the first argument that is no number, but should be."""
-    refuse_wrong_sides("filtered_lrelu", padding)
-    numbers = {"up": up, "down": down, "gain": gain, "slope": slope, "clamp": clamp}
-    refuse_non_numbers("filtered_lrelu", ("up", "down"), ("clamp",), **numbers)
 
 
 def filtered_lrelu(
@@ -155,5 +145,7 @@ def filtered_lrelu(
         return torch.ops.lltm_jit.filtered_lrelu(*args)
     except (AttributeError, RuntimeError, TypeError):
         refuse_non_tensors(filtered_lrelu, (x, fu, fd, b), optional=("fu", "fd", "b"))
-        _refuse_non_numbers(up, down, padding, gain, slope, clamp)
+        refuse_wrong_sides("filtered_lrelu", padding)
+        numbers = {"up": up, "down": down, "gain": gain, "slope": slope, "clamp": clamp}
+        refuse_non_numbers("filtered_lrelu", ("up", "down"), ("clamp",), **numbers)
         raise
