@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
-from torch._C import DispatchKey
 from torch._ops import OpOverload
 
 from lltm_jit import native
@@ -35,24 +35,10 @@ def decompositions() -> dict[OpOverload, Callable[..., Any]]:
         {'aten'}
     """
     return {
-        getattr(torch.ops.lltm_jit, name).default: _decomposition(family, name)
+        getattr(torch.ops.lltm_jit, name).default: partial(native.formula, family, name)
         for family, names in OPERATORS.items()
         for name in names
     }
-
-
-def _decomposition(family: str, name: str) -> Callable[..., Any]:
-    operator = getattr(torch.ops.lltm_jit, name).default
-
-    def decompose(*args: Any, **named: Any) -> Any:
-        native.load(family)  # it has the formula
-        explicit = torch._C._dispatch_has_kernel_for_dispatch_key(
-            operator.name(), "CompositeExplicitAutograd"
-        )
-        key = "CompositeExplicitAutograd" if explicit else "CompositeImplicitAutograd"
-        return operator._op_dk(getattr(DispatchKey, key), *args, **named)
-
-    return decompose
 
 
 def count_flops(counter: ModuleType) -> None:

@@ -11,6 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from lltm_jit._library import OPERATORS
 from lltm_jit._placeholders import Placeholders
@@ -119,6 +123,19 @@ def use(build: Build) -> None:
             listener(build.module)
         if placeholders := _placeholders.pop(family, None):
             placeholders.remove()
+
+
+def formula(family: str, name: str, *args: Any, **named: Any) -> Any:
+    """An operator composed of ATen operations, whatever kernels it has."""
+    if has_torch_function(args):  # else a mode, as of a default device, would call the operator
+        return handle_torch_function(formula, args, family, name, *args, **named)
+    load(family)
+    operator = getattr(torch.ops.lltm_jit, name).default
+    explicit = torch._C._dispatch_has_kernel_for_dispatch_key(
+        operator.name(), "CompositeExplicitAutograd"
+    )
+    key = "CompositeExplicitAutograd" if explicit else "CompositeImplicitAutograd"
+    return operator._op_dk(getattr(torch._C.DispatchKey, key), *args, **named)
 
 
 def builds() -> dict[str, Build]:

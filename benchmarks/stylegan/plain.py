@@ -1,6 +1,6 @@
 """The StyleGAN operators as a user of PyTorch would write them to be fast.
 
-The operators' own references (``impl="ref"``) are definitions: exact, and slower.
+The operators' own formulas (``impl="ref"``) are definitions: exact, and slower.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit.ops.stylegan.bias_act import Activation
+from lltm_jit.ops.stylegan.bias_act import activation_funcs
 
-# By their numbers, where torch has a function that is quicker than the reference.
-_ACTIVATIONS = {4: torch.tanh, 5: torch.sigmoid, 9: F.silu}
+_ACTIVATIONS = {each.number: each.func for each in activation_funcs.values()}
 
 
 @contextmanager
@@ -24,9 +22,8 @@ def instead_of_references() -> Iterator[None]:
     """Let ``impl="ref"`` run the functions of this module."""
     with ExitStack() as stack:
         for function in (bias_act, upfirdn2d, filtered_lrelu):
-            name = function.__name__
-            place = f"lltm_jit.ops.stylegan.{name}.{name}_reference"
-            stack.enter_context(patch(place, function))
+            place = f"lltm_jit.ops.stylegan.{function.__name__}.formula"
+            stack.enter_context(patch(place, lambda _, *args, run=function: run(*args)))
         yield
 
 
@@ -34,17 +31,14 @@ def bias_act(
     x: Tensor,
     b: Tensor | None,
     dim: int,
-    activation: Activation,
+    act: int,
     alpha: float,
     gain: float,
     clamp: float | None,
 ) -> Tensor:
     if b is not None:
         x = x + b.reshape([-1 if d == dim else 1 for d in range(x.ndim)])
-    if activation.number == 3:
-        x = F.leaky_relu(x, alpha)
-    else:
-        x = _ACTIVATIONS.get(activation.number, activation.func)(x)
+    x = _ACTIVATIONS[act](x, alpha=alpha)
     x = x if gain == 1 else x * gain
     return x if clamp is None else x.clamp(-clamp, clamp)
 

@@ -1,4 +1,4 @@
-"""The operators, a package for each family: schema, reference, function and ``torch.nn.Module``."""
+"""The operators, a package for each family: schema, function and ``torch.nn.Module``."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -20,28 +20,26 @@ Tensor count_to(const c10::SymInt& end, const Tensor& like) {
 }
 
 Tensor filtered(const Tensor& x, const OptionalTensor& filter, bool flip, int64_t up, int64_t down,
-                c10::SymIntArrayRef padding, const c10::SymInt& out_h, const c10::SymInt& out_w) {
+                c10::SymIntArrayRef padding) {
   const int64_t ups[] = {up, up}, downs[] = {down, down};
   return upfirdn2d_in_torch({.x = x,
                              .f = filter ? filter->to(at::kFloat).to(x.scalar_type()) : Tensor(),
                              .up = ups,
                              .down = downs,
                              .padding = padding,
-                             .flip = flip,
-                             .out = {out_w, out_h}});
+                             .flip = flip});
 }
 
 template <typename Inputs>
-Tensor upsampled(const Inputs& in, const FlrSizes& sizes, const Tensor& t) {
-  return filtered(t, in.fu, in.flip_filter, in.up, 1, in.padding, sizes.mid_h, sizes.mid_w)
+Tensor upsampled(const Inputs& in, const Tensor& t) {
+  return filtered(t, in.fu, in.flip_filter, in.up, 1, in.padding)
       .mul(in.gain * static_cast<double>(in.up * in.up));
 }
 
 template <typename Inputs>
-Tensor downsampled(const Inputs& in, const FlrSizes& sizes, const Tensor& v) {
+Tensor downsampled(const Inputs& in, const Tensor& v) {
   const c10::SymInt none[] = {0, 0, 0, 0};
-  return filtered(v, in.fd, in.flip_filter, 1, in.down, none, sizes.out_h, sizes.out_w)
-      .contiguous();
+  return filtered(v, in.fd, in.flip_filter, 1, in.down, none).contiguous();
 }
 
 // --------------------------------------------------------------------------------------- signs --
@@ -119,14 +117,14 @@ std::tuple<Tensor, Tensor> forward(const FlrInputs& in, const at::IntArrayRef* s
   const NoAutocast guard;
   Tensor t = in.x.to(arithmetic_type(in.x));
   if (in.b) t = t.add(in.b->to(t.scalar_type()).view_symint({-1, 1, 1}));
-  const Tensor u = upsampled(in, sizes, t), negative = u.lt(0);
+  const Tensor u = upsampled(in, t), negative = u.lt(0);
   Tensor v = u.where(negative.logical_not(), u.mul(in.slope)), signs;
   if (sign_phase) {
     const auto clamped = in.clamp ? v.abs().gt(*in.clamp) : negative.logical_and(u.gt(0));
     signs = packed(negative, clamped, sign_map({sizes.mid_h, sizes.mid_w}, *sign_phase), sizes);
   }
   if (in.clamp) v = v.clamp(c10::Scalar(-*in.clamp), c10::Scalar(*in.clamp));
-  return {downsampled(in, sizes, v).to(in.x.scalar_type()), signs};
+  return {downsampled(in, v).to(in.x.scalar_type()), signs};
 }
 
 }  // namespace
@@ -142,8 +140,8 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& 
   const NoAutocast guard;
   const Tensor x = in.x.to(arithmetic_type(in.x));
   const auto apply = [&] {
-    const Tensor u = upsampled(in, sizes, x);
-    return downsampled(in, sizes, u.mul(factors(in, sizes, u)));
+    const Tensor u = upsampled(in, x);
+    return downsampled(in, u.mul(factors(in, sizes, u)));
   };
   const bool nothing = sizes.out_h == 0 || sizes.out_w == 0;  // no filter gives an empty result
   const Tensor y =

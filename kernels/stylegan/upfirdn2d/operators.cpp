@@ -171,17 +171,17 @@ int64_t known_size(const Tensor& taps, int64_t dim) {
   return taps.sym_size(dim).guard_int(__FILE__, __LINE__);
 }
 
-// `out` elements of a dimension, every step-th from `first` on.
-Tensor every(const Tensor& x, int64_t dim, int64_t first, const SymInt& out, int64_t step) {
-  return x.slice_symint(dim, first, first + (out - 1) * step + 1, step);
+// The elements of a dimension that one of the taps meets, every step-th.
+Tensor met(const Tensor& x, int64_t dim, int64_t tap, int64_t taps, int64_t step) {
+  return x.slice_symint(dim, tap, x.sym_size(dim) - taps + tap + 1, step);
 }
 
 // Correlates along one dimension.
-Tensor correlate(const Tensor& x, const Tensor& taps, int64_t dim, const SymInt& out,
-                 int64_t step) {
-  const auto part = [&](int64_t t) { return every(x, dim, t, out, step).mul(taps.select(0, t)); };
+Tensor correlate(const Tensor& x, const Tensor& taps, int64_t dim, int64_t step) {
+  const int64_t count = known_size(taps, 0);
+  const auto part = [&](int64_t t) { return met(x, dim, t, count, step).mul(taps.select(0, t)); };
   Tensor sum = part(0);
-  for (int64_t t = 1; t < known_size(taps, 0); ++t) sum = sum.add(part(t));
+  for (int64_t t = 1; t < count; ++t) sum = sum.add(part(t));
   return sum;
 }
 
@@ -190,19 +190,19 @@ Tensor correlate(const Tensor& x, const Tensor& taps, int64_t dim, const SymInt&
 Tensor upfirdn2d_in_torch(const Upfirdn2dInTorch& in) {
   const Tensor y = pad(with_zeros(in.x, in.up), in.padding);
   if (!in.f.defined()) {
-    return every(every(y, 2, 0, in.out[1], in.down[1]), 3, 0, in.out[0], in.down[0]);
+    return met(met(y, 2, 0, 1, in.down[1]), 3, 0, 1, in.down[0]);
   }
   if (in.f.dim() == 1) {
     const Tensor taps = in.flip ? in.f : in.f.flip(0);
-    return correlate(correlate(y, taps, 3, in.out[0], in.down[0]), taps, 2, in.out[1], in.down[1]);
+    return correlate(correlate(y, taps, 3, in.down[0]), taps, 2, in.down[1]);
   }
   const Tensor taps = in.flip ? in.f : in.f.flip({0, 1});
+  const int64_t count = known_size(taps, 0);
   const auto part = [&](int64_t row) {
-    return correlate(every(y, 2, row, in.out[1], in.down[1]), taps.select(0, row), 3, in.out[0],
-                     in.down[0]);
+    return correlate(met(y, 2, row, count, in.down[1]), taps.select(0, row), 3, in.down[0]);
   };
   Tensor sum = part(0);
-  for (int64_t row = 1; row < known_size(taps, 0); ++row) sum = sum.add(part(row));
+  for (int64_t row = 1; row < count; ++row) sum = sum.add(part(row));
   return sum;
 }
 
@@ -220,8 +220,7 @@ Tensor formula(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at:
                                        .up = up,
                                        .down = down,
                                        .padding = padding,
-                                       .flip = flip,
-                                       .out = {call.out(0), call.out(1)}});
+                                       .flip = flip});
   return result_like(x, y.mul(gain).to(x.scalar_type()));
 }
 

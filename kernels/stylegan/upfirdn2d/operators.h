@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymIntArrayRef.h>
 
-#include <array>
 #include <optional>
 
 #include "core/host/operator.h"
@@ -36,7 +35,6 @@ struct Upfirdn2dInTorch {
   at::IntArrayRef up, down;
   c10::SymIntArrayRef padding;
   bool flip;
-  std::array<c10::SymInt, 2> out;  // width, height of the result, not 0
 };
 at::Tensor upfirdn2d_in_torch(const Upfirdn2dInTorch& in);
 

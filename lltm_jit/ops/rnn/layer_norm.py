@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from lltm_jit._library import refuse, refuse_non_bool
 from lltm_jit.ops.rnn.layers import cell_of
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
-from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_with_cells
-from lltm_jit.ops.rnn.recurrent_layer.parts import Results
+from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_cells
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import named, under_own_name
-from lltm_jit.ops.rnn.recurrent_layer.types import Cell
-from lltm_jit.ops.rnn.sequence import input_gates, run_sequence, with_resets
+from lltm_jit.ops.rnn.recurrent_layer.types import Cell, Pass, Results
+from lltm_jit.ops.rnn.sequence import input_gates, with_resets
 
 if TYPE_CHECKING:
     from lltm_jit.ops.rnn.recurrent_layer.types import Call
@@ -54,11 +53,7 @@ class _LayerNormLayer(RecurrentLayer):
 
     def _run(
         self,
-        names: list[str],
-        reverse: bool,
-        tf32: bool,
-        every: bool,
-        resets: bool,
+        how: Pass,
         x: Tensor,
         h_0: Tensor | None,
         c_0: Tensor | None,
@@ -67,14 +62,11 @@ class _LayerNormLayer(RecurrentLayer):
         reset_cells: Tensor | None,
         *weights: Tensor,
     ) -> Results:
-        kinds = [name.partition("_l")[0] for name in names]
-        own = dict(zip(kinds, weights, strict=True))
+        own = dict(zip(how.kinds, weights, strict=True))
         states = (with_resets(h_0, reset_h), with_resets(c_0, reset_cells))
-        gates = self._gates(x, own, tf32)
+        gates = self._gates(x, own, how.tf32)
         args = (gates, own["weight_hh"], None, own["parameters"], *states, control)
-        if every:
-            return run_with_cells(self.cell.name, args, resets, reverse, tf32, False)
-        return *run_sequence(self.cell.name, args, reverse, tf32), None
+        return run_cells(self.cell.name, args, how)
 
 
 @under_own_name

@@ -1,7 +1,7 @@
 """Arguments that the StyleGAN operators share: the forms they have, and what is refused.
 
-Kernels check their arguments in C++. These checks have the same rules, for references and for
-functions that are composed in Python.
+Operators check their arguments in C++. These checks have the same rules, for functions that are
+composed in Python.
 """
 
 from __future__ import annotations
@@ -111,15 +111,6 @@ def check_bias(
     return bias
 
 
-def check_image(function: str, x: Tensor) -> None:
-    """Refuse a tensor that is no batch of images."""
-    refuse_non_tensor(function, "x", x)
-    check_floats(function, "x", x)
-    if x.ndim != 4:
-        wanted = "x to have 4 dimensions [batch_size, channels, height, width]"
-        refuse(function, wanted, f"shape {list(x.shape)}")
-
-
 def check_filter(function: str, name: str, f: Tensor | None, x: Tensor) -> None:
     """Refuse a tensor that is no filter for `x`, or that requires a gradient."""
     refuse_non_tensor(function, name, f, optional=True)
@@ -137,27 +128,3 @@ def check_filter(function: str, name: str, f: Tensor | None, x: Tensor) -> None:
             f"{function}(): expected {name} not to require a gradient, since it gets none; "
             f"pass {name}.detach()"
         )
-
-
-def check_upfirdn2d(
-    function: str,
-    x: Tensor,
-    f: Tensor | None,
-    up: tuple[int, int],
-    down: tuple[int, int],
-    sides: tuple[int, int, int, int],
-    gain: float,
-) -> None:
-    """Refuse the same arguments as the kernel of upfirdn2d."""
-    check_image(function, x)
-    check_filter(function, "f", f, x)
-    for name, factors in (("up", up), ("down", down)):
-        if min(factors) < 1:
-            refuse(function, f"{name} to be two positive numbers [x, y]", list(factors))
-    refuse_wrong_sides(function, sides)
-    refuse_non_number(function, "gain", gain)
-    for axis, taps in enumerate(filter_size(function, f)):
-        padded = x.shape[3 - axis] * up[axis] + sides[2 * axis] + sides[2 * axis + 1]
-        if padded < taps:
-            side = f"the {('width', 'height')[axis]} of the upsampled and padded x"
-            refuse(function, f"{side} to be at least the {taps} taps of the filter", padded)

@@ -1,16 +1,18 @@
-"""Which implementation the StyleGAN operators run: their kernels, or plain PyTorch."""
+"""Which implementation the StyleGAN operators run: their kernels, or their formulas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.compiler import is_dynamo_compiling
 
-from lltm_jit._library import autocasts, refuse
+from lltm_jit import native
+from lltm_jit._library import autocasts, refuse, when_imported
 
 _NAMES = ("cuda", "ref")
 _chosen: list[list[str]] = []  # choices of implementation(), for all threads; the newest is last
@@ -22,8 +24,8 @@ def implementation(impl: str) -> Iterator[None]:
 
     Args:
         impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for the definitions
-            in plain PyTorch, which are exact rather than fast. It overrides the argument ``impl``
-            of each call.
+            in ATen operations, which are exact rather than fast. It overrides the argument
+            ``impl`` of each call.
 
     Raises:
         ValueError: if ``impl`` is neither.
@@ -52,19 +54,27 @@ def calls_kernels(impl: str) -> bool:
     return chosen == "cuda" and impl in _NAMES and not is_dynamo_compiling()
 
 
-def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
-    """Whether a call runs in plain PyTorch: it is chosen, or the device has no kernels.
+def takes_formula(function: str, impl: str) -> bool:
+    """Whether a call runs the operator's formula, not its kernels.
 
     Raises:
         ValueError: `impl` is neither ``"cuda"`` nor ``"ref"``.
     """
     _check(function, impl)
-    chosen = _chosen[-1][0] if _chosen else impl
-    return chosen == "ref" or tensor.device.type not in ("cpu", "cuda", "meta")
+    return (_chosen[-1][0] if _chosen else impl) == "ref"
+
+
+def formula(name: str, *args: Any) -> Any:
+    """An operator of this family in ATen operations, as its ``.cpp`` files compose it."""
+    return native.formula("stylegan", name, *args)
+
+
+# torch.compile cannot look into it, but can trace what it calls.
+when_imported("torch._dynamo", lambda dynamo: dynamo.allow_in_graph(formula))
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager:
-    """Switch autocast off for references, which choose their own dtypes."""
+    """Switch autocast off for operators, which choose their own dtypes."""
     return torch.autocast(tensor.device.type, enabled=False) if autocasts(tensor) else nullcontext()
 
 

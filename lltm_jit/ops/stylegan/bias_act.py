@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse, refuse_non_numbers, refuse_non_tensors
-from lltm_jit.ops.stylegan._arguments import check_bias
-from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
+from lltm_jit._library import autocasts, define, refuse, refuse_non_numbers, refuse_non_tensors
+from lltm_jit.ops.stylegan._implementation import calls_kernels, formula, takes_formula
 
 _KIND = "int dim, int act, float alpha, float gain, float? clamp"
 
@@ -41,58 +40,18 @@ class Activation:
     def_gain: float = 1.0
 
 
-def _sigmoid(t: Tensor, alpha: float = 0.0) -> Tensor:
-    """Sigmoid with an exact derivative where it is flat; torch's own takes ``1 - sigmoid(t)``."""
-    e = torch.exp(torch.where(t > 0, -t, t))  # not of -|t|, which has no derivative at 0
-    larger = 1 / (1 + e)
-    return torch.where(t > 0, larger, e * larger)
-
-
-def _tanh(t: Tensor, alpha: float = 0.0) -> Tensor:
-    """Tanh with an exact derivative where it is flat; torch's own takes ``1 - tanh(t)**2``."""
-    e = torch.exp(-2 * t.abs())
-    return torch.where(t.abs() < 0.5, torch.tanh(t), t.sign() * ((1 - e) / (1 + e)))
-
-
 activation_funcs: dict[str, Activation] = {
     "linear": Activation(lambda t, alpha=0.0: t, 1),
     "relu": Activation(lambda t, alpha=0.0: F.relu(t), 2, def_gain=math.sqrt(2)),
     "lrelu": Activation(lambda t, alpha=0.2: F.leaky_relu(t, alpha), 3, 0.2, math.sqrt(2)),
-    "tanh": Activation(_tanh, 4),
-    "sigmoid": Activation(_sigmoid, 5),
+    "tanh": Activation(lambda t, alpha=0.0: torch.tanh(t), 4),
+    "sigmoid": Activation(lambda t, alpha=0.0: torch.sigmoid(t), 5),
     "elu": Activation(lambda t, alpha=0.0: F.elu(t), 6),
     "selu": Activation(lambda t, alpha=0.0: F.selu(t), 7),
-    # Beyond 40 it is t in every dtype.
     "softplus": Activation(lambda t, alpha=0.0: F.softplus(t, threshold=40), 8),
-    "swish": Activation(lambda t, alpha=0.0: _sigmoid(t) * t, 9, def_gain=math.sqrt(2)),
+    "swish": Activation(lambda t, alpha=0.0: F.silu(t), 9, def_gain=math.sqrt(2)),
 }
 """The activation functions by name. Only ``lrelu`` uses alpha."""
-
-
-def bias_act_reference(
-    x: Tensor,
-    b: Tensor | None,
-    dim: int,
-    activation: Activation,
-    alpha: float,
-    gain: float,
-    clamp: float | None,
-) -> Tensor:
-    """``bias_act`` in plain PyTorch, 16-bit types in float."""
-    b = check_bias("bias_act", "x", x, "b", b, dim)
-    refuse_non_numbers("bias_act", optional=("clamp",), alpha=alpha, gain=gain, clamp=clamp)
-    if clamp is not None and not clamp >= 0:
-        refuse("bias_act", "clamp to be None or not negative", clamp)
-    y = x.to(torch.double if x.dtype == torch.double else torch.float)
-    if b is not None:
-        y = y + b.to(y.dtype).reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
-    y = activation.func(y, alpha=alpha)
-    if gain != 1:
-        y = y * gain
-    if clamp is not None:
-        # The derivative is 0 at the clamp, too. Values are compared in the result's dtype.
-        y = torch.where(y.to(x.dtype).abs() >= clamp, y.sign() * clamp, y)
-    return result_like(x, y.to(x.dtype))
 
 
 def bias_act(
@@ -121,7 +80,7 @@ def bias_act(
         alpha: the slope of ``lrelu`` below zero, 0.2 by default.
         gain: factor after the activation; by default that of :data:`activation_funcs`.
         clamp: if given, the result is limited to ``[-clamp, clamp]``.
-        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for ATen operations.
 
     Returns:
         Tensor with the shape, dtype and device of ``x``, channels_last if ``x`` is. Differentiable
@@ -152,8 +111,10 @@ def bias_act(
             y = native.stylegan.bias_act(*args)
             if y is not NotImplemented:
                 return y
-        if takes_reference("bias_act", impl, x):
-            return bias_act_reference(x, b, dim, activation, alpha, gain, clamp)
+        if takes_formula("bias_act", impl):
+            if b is not None and autocasts(x) and b.is_floating_point():
+                b = b.to(x.dtype)
+            return formula("bias_act", x, b, *args[2:])
         return torch.ops.lltm_jit.bias_act(*args)
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensors(bias_act, (x, b), optional=("b",))

@@ -12,23 +12,17 @@ from lltm_jit import native
 from lltm_jit._library import (
     autocasts,
     define,
-    refuse,
     refuse_non_bool,
     refuse_non_numbers,
     refuse_non_tensors,
 )
 from lltm_jit.jit import variants
 from lltm_jit.ops.stylegan._arguments import (
-    Padding,
-    check_bias,
     check_filter,
-    check_image,
-    filter_size,
     refuse_wrong_sides,
     sides_of,
 )
-from lltm_jit.ops.stylegan._implementation import calls_kernels, takes_reference
-from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
+from lltm_jit.ops.stylegan._implementation import calls_kernels, formula, takes_formula
 
 _FILTERS = "Tensor? fu, Tensor? fd"
 _CALL = (
@@ -65,58 +59,6 @@ variants.declare(
         nvrtc=True,
     )
 )
-
-
-def filtered_lrelu_reference(
-    x: Tensor,
-    fu: Tensor | None,
-    fd: Tensor | None,
-    b: Tensor | None,
-    up: int,
-    down: int,
-    padding: Sequence[int],
-    gain: float,
-    slope: float,
-    clamp: float | None,
-    flip_filter: bool,
-) -> Tensor:
-    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float. It has the kernels' checks."""
-    name = "filtered_lrelu"
-    check_image(name, x)
-    check_filter(name, "fu", fu, x)
-    check_filter(name, "fd", fd, x)
-    _refuse_non_numbers(up, down, padding, gain, slope, clamp)
-    for factor_name, factor in (("up", up), ("down", down)):
-        if not 1 <= factor <= 1024:
-            refuse(name, f"{factor_name} to be from 1 to 1024", factor)
-    taps_up, taps_down = filter_size(name, fu), filter_size(name, fd)
-    fu, fd = (None if f is None else f.float() for f in (fu, fd))  # as the kernels have them
-    for axis in (1, 0):
-        least = taps_up[axis] + taps_down[axis] - 1
-        padded = x.shape[3 - axis] * up + padding[2 * axis] + padding[2 * axis + 1]
-        if padded < least:
-            side = f"the {('width', 'height')[axis]} of x, times up and with the padding,"
-            refuse(name, f"{side} to be at least {least} for the filters", padded)
-    if not (clamp is None or clamp >= 0):
-        refuse(name, "clamp to be None or at least 0", clamp)
-    check_bias(name, "x", x, "b", b, 1)
-    y = x.double() if x.dtype == torch.double else x.float()
-    if b is not None:
-        y = y + b.to(y.dtype)[:, None, None]
-    y = upfirdn2d_reference(y, fu, up, 1, padding, flip_filter, gain * up**2)
-    y = torch.where(y < 0, slope * y, y)
-    if clamp is not None:
-        y = y.clamp(-clamp, clamp)
-    return upfirdn2d_reference(y, fd, 1, down, 0, flip_filter).to(x.dtype).contiguous()
-
-
-def _refuse_non_numbers(
-    up: object, down: object, padding: Padding, gain: object, slope: object, clamp: object
-) -> None:
-    """Raise for the first argument that is no number, but should be."""
-    refuse_wrong_sides("filtered_lrelu", padding)
-    numbers = {"up": up, "down": down, "gain": gain, "slope": slope, "clamp": clamp}
-    refuse_non_numbers("filtered_lrelu", ("up", "down"), ("clamp",), **numbers)
 
 
 def filtered_lrelu(
@@ -158,7 +100,7 @@ def filtered_lrelu(
         slope: factor of negative values.
         clamp: the largest magnitude after the leaky ReLU, or ``None``.
         flip_filter: if true, correlate with the filters; if false, convolve.
-        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for ATen operations.
 
     Returns:
         Contiguous (N, C, H', W') in the dtype of ``x``, where
@@ -196,10 +138,14 @@ def filtered_lrelu(
             y = native.stylegan.filtered_lrelu(*args)
             if y is not NotImplemented:
                 return y
-        if takes_reference("filtered_lrelu", impl, x):
-            return filtered_lrelu_reference(*args)
+        if takes_formula("filtered_lrelu", impl):
+            check_filter("filtered_lrelu", "fu", fu, x)
+            check_filter("filtered_lrelu", "fd", fd, x)
+            return formula("filtered_lrelu", *args)
         return torch.ops.lltm_jit.filtered_lrelu(*args)
     except (AttributeError, RuntimeError, TypeError):
         refuse_non_tensors(filtered_lrelu, (x, fu, fd, b), optional=("fu", "fd", "b"))
-        _refuse_non_numbers(up, down, padding, gain, slope, clamp)
+        refuse_wrong_sides("filtered_lrelu", padding)
+        numbers = {"up": up, "down": down, "gain": gain, "slope": slope, "clamp": clamp}
+        refuse_non_numbers("filtered_lrelu", ("up", "down"), ("clamp",), **numbers)
         raise

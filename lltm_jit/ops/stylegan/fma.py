@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lltm_jit._library import refuse, refuse_non_tensors
+from lltm_jit._library import refuse_non_tensors
 
 
 def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -37,13 +37,4 @@ def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return torch.addcmul(c, a, b)
     except (TypeError, RuntimeError):
         refuse_non_tensors(fma, (a, b, c))
-        _refuse_shapes(a, b, c)
         raise
-
-
-def _refuse_shapes(a: Tensor, b: Tensor, c: Tensor) -> None:
-    try:
-        torch.broadcast_shapes(a.shape, b.shape, c.shape)
-    except RuntimeError:
-        wanted = "a, b and c to have shapes that broadcast against each other"
-        refuse("fma", wanted, f"{list(a.shape)}, {list(b.shape)} and {list(c.shape)}")

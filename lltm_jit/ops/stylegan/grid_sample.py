@@ -1,22 +1,19 @@
 """grid_sample: bilinear sampling of images at given points, differentiable any number of times.
 
 Torch's own operator stops at the first derivative. Here the result and the first derivative are
-torch's (``aten::grid_sampler_2d`` and its backward), and higher ones are composed of torch
-operations. With the image I and the point (x, y) in pixels, ::
-
-    S = sum over the four pixels around the point of  I[row, column] wy[row] wx[column]
-
-is linear in I and, between two pixels, linear in x and in y; so dS/dx and dS/dy are differences of
-pixels, the mixed derivative is the difference of those, and d2S/dx2 = d2S/dy2 = 0.
+torch's (``aten::grid_sampler_2d`` and its backward). The result S is linear in the image, so that
+derivatives of the first derivative to the image are those two operators again. Derivatives of that
+to the points are made by :mod:`torch.func` from S composed of torch operations.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.func import jvp, vjp
 
 from lltm_jit._library import refuse, refuse_non_tensors
 from lltm_jit.ops.stylegan._arguments import check_floats
@@ -59,8 +56,24 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
 
 
 def _composed(input: Tensor, grid: Tensor) -> Tensor:
-    points = _Points.of(grid, input, torch.zeros_like(grid))
-    return points.summed(input, points.weights())
+    """The sum of the four pixels around each point, by their weights."""
+    N, C, H, W = input.shape
+    x = ((grid[..., 0] + 1) * W - 1) / 2
+    y = ((grid[..., 1] + 1) * H - 1) / 2
+    left, top = x.detach().floor(), y.detach().floor()
+    flat, result = input.reshape(N, C, H * W), input.new_zeros(())
+    for row, of_row in ((top, 1 - (y - top)), (top + 1, y - top)):
+        for column, of_column in ((left, 1 - (x - left)), (left + 1, x - left)):
+            inside = (row >= 0) & (row < H) & (column >= 0) & (column < W)
+            # Convert before multiplying: a float cannot hold every place beyond 2^24.
+            inner_row, inner_column = (
+                torch.where(inside, place, 0).long() for place in (row, column)
+            )
+            index = (inner_row * W + inner_column).reshape(N, 1, -1).expand(-1, C, -1)
+            pixels = flat.gather(2, index).reshape(N, C, *inside.shape[1:])
+            weights = (of_row * of_column).unsqueeze(1)
+            result = result + torch.where(inside.unsqueeze(1), pixels, 0) * weights
+    return result
 
 
 def _check(input: Tensor, grid: Tensor) -> None:
@@ -116,7 +129,7 @@ class _GridSampleBackward(torch.autograd.Function):
         """From <d_input, gradient to input> = <grad, S(d_input)>, and <d_grid, gradient to grid> =
         <grad, dS>, the derivative of S in the direction d_grid."""
         grad, input, grid = ctx.saved_tensors
-        to_grad, to_input, to_grid = ctx.needs_input_grad[:3]
+        to_grad, _, to_grid = ctx.needs_input_grad[:3]
         found: list[Tensor | None] = [None, None, None]
         if d_input is not None:
             if to_grad:
@@ -124,104 +137,12 @@ class _GridSampleBackward(torch.autograd.Function):
             if to_grid:
                 found[2] = _GridSampleBackward.apply(grad, d_input, grid, False, True)[1]
         if d_grid is not None:
-            points = _Points.of(grid, input, d_grid)
-            if to_grad:
-                found[0] = _sum(found[0], points.along(input))
-            if to_input:
-                found[1] = points.along_transposed(grad, input)
-            if to_grid:
-                found[2] = _sum(found[2], points.mixed(grad, input))
+
+            def along(input: Tensor, grid: Tensor) -> Tensor:
+                return jvp(lambda points: _composed(input, points), (grid,), (d_grid,))[1]
+
+            derivative, pull = vjp(along, input, grid)
+            for place, more in enumerate((derivative, *pull(grad))):
+                if ctx.needs_input_grad[place]:
+                    found[place] = more if (one := found[place]) is None else one + more
         return (*found, None, None)
-
-
-def _sum(one: Tensor | None, other: Tensor) -> Tensor:
-    return other if one is None else one + other
-
-
-class _Points(NamedTuple):
-    """The four pixels around each point, and a direction to move the points in, in pixels.
-
-    All are (N, H_out, W_out); a list has the top left, top right, bottom left and bottom right one.
-    """
-
-    indices: list[Tensor]  # row * W + column; 0 outside the image
-    inside: list[Tensor]
-    x: Tensor  # the distance from the left pixel, 0 to 1
-    y: Tensor
-    dx: Tensor
-    dy: Tensor
-    scale: tuple[float, float]  # pixels in a unit of x and y of the grid
-
-    @staticmethod
-    def of(grid: Tensor, input: Tensor, d_grid: Tensor) -> _Points:
-        H, W = input.shape[2:]
-        x = ((grid[..., 0] + 1) * W - 1) / 2
-        y = ((grid[..., 1] + 1) * H - 1) / 2
-        left, top = x.detach().floor(), y.detach().floor()
-        indices, inside = [], []
-        for row in (top, top + 1):
-            for column in (left, left + 1):
-                is_inside = (row >= 0) & (row < H) & (column >= 0) & (column < W)
-                # Convert before multiplying: a float cannot hold every place beyond 2^24.
-                inner_row, inner_column = (
-                    torch.where(is_inside, place, 0).long() for place in (row, column)
-                )
-                indices.append(inner_row * W + inner_column)
-                inside.append(is_inside)
-        scale = (W / 2, H / 2)
-        dx, dy = d_grid[..., 0] * scale[0], d_grid[..., 1] * scale[1]
-        return _Points(indices, inside, x - left, y - top, dx, dy, scale)
-
-    def pixels(self, input: Tensor) -> list[Tensor]:
-        """The pixels, (N, C, H_out, W_out), zero outside."""
-        N, C, H, W = input.shape
-        flat = input.reshape(N, C, H * W)
-        found = []
-        for index, inside in zip(self.indices, self.inside, strict=True):
-            pixels = flat.gather(2, _places(index, C)).reshape(N, C, *index.shape[1:])
-            found.append(torch.where(inside.unsqueeze(1), pixels, 0))
-        return found
-
-    def weights(self) -> list[Tensor]:
-        """The factors of the pixels."""
-        x, y = self.x, self.y
-        return [(1 - x) * (1 - y), x * (1 - y), (1 - x) * y, x * y]
-
-    def weights_along(self) -> list[Tensor]:
-        """The derivatives of the pixels' weights in the direction."""
-        x, y, dx, dy = self.x, self.y, self.dx, self.dy
-        return [
-            -dx * (1 - y) - dy * (1 - x),
-            dx * (1 - y) - dy * x,
-            dy * (1 - x) - dx * y,
-            dx * y + dy * x,
-        ]
-
-    def along(self, input: Tensor) -> Tensor:
-        """The derivative of the result in the direction."""
-        return self.summed(input, self.weights_along())
-
-    def summed(self, input: Tensor, weights: list[Tensor]) -> Tensor:
-        terms = zip(self.pixels(input), weights, strict=True)
-        return sum(pixel * weight.unsqueeze(1) for pixel, weight in terms)
-
-    def along_transposed(self, grad: Tensor, input: Tensor) -> Tensor:
-        """The gradient of <grad, along(input)> to `input`."""
-        N, C, H, W = input.shape
-        found = input.new_zeros(N, C, H * W)
-        corners = zip(self.indices, self.inside, self.weights_along(), strict=True)
-        for index, inside, weight in corners:
-            part = torch.where(inside.unsqueeze(1), grad * weight.unsqueeze(1), 0)
-            found = found.scatter_add(2, _places(index, C), part.reshape(N, C, -1))
-        return found.reshape(N, C, H, W)
-
-    def mixed(self, grad: Tensor, input: Tensor) -> Tensor:
-        """The gradient of <grad, along(input)> to the grid."""
-        a, b, c, d = self.pixels(input)
-        twist = (grad * (a - b - c + d)).sum(1)
-        return torch.stack([twist * self.dy * self.scale[0], twist * self.dx * self.scale[1]], -1)
-
-
-def _places(index: Tensor, channels: int) -> Tensor:
-    """Indices (N, H_out, W_out) for all channels, (N, C, H_out * W_out)."""
-    return index.reshape(index.size(0), 1, -1).expand(-1, channels, -1)

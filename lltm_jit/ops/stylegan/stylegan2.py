@@ -12,7 +12,7 @@ from torch import Tensor
 from lltm_jit import native
 from lltm_jit._library import define, refuse, refuse_non_numbers, refuse_non_tensors
 from lltm_jit.ops.stylegan._arguments import check_bias
-from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
+from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_formula
 
 define(
     "stylegan",
@@ -81,7 +81,7 @@ def fused_bias_act(
             derivative, which is zero.
         alpha: the slope of the leaky ReLU where ``t``, or ``refer``, is not positive.
         scale: factor of the result.
-        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for ATen operations.
 
     Returns:
         Tensor with the shape, dtype and device of ``input``, differentiable any number of times in
@@ -104,7 +104,7 @@ def fused_bias_act(
             y = native.stylegan.fused_bias_act(*args)
             if y is not NotImplemented:
                 return y
-        if takes_reference("fused_bias_act", impl, input):
+        if takes_formula("fused_bias_act", impl):
             return fused_bias_act_reference(*args)
         return torch.ops.lltm_jit.fused_bias_act(*args)
     except (AttributeError, TypeError, RuntimeError):

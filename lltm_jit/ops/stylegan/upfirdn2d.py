@@ -18,7 +18,7 @@ from lltm_jit._library import define, refuse, refuse_non_bool, refuse_non_number
 from lltm_jit.ops.stylegan._arguments import (
     Factor,
     Padding,
-    check_upfirdn2d,
+    check_filter,
     filter_size,
     pair,
     refuse_wrong_sides,
@@ -26,10 +26,10 @@ from lltm_jit.ops.stylegan._arguments import (
 )
 from lltm_jit.ops.stylegan._implementation import (
     calls_kernels,
-    takes_reference,
+    formula,
+    takes_formula,
     without_autocast,
 )
-from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
 
 if TYPE_CHECKING:  # it need not be installed
     import numpy as np
@@ -75,7 +75,7 @@ def upfirdn2d(
             [x0, x1, y0, y1].
         flip_filter: if true, correlate with the filter; if false, convolve.
         gain: factor of the result.
-        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for ATen operations.
 
     Returns:
         (N, C, H', W') in the dtype of ``x``, channels_last if ``x`` is. It is differentiable any
@@ -121,9 +121,9 @@ def _resample(
         if centered:
             sides = _centering(sides, *pairs, *filter_size(function, f))
             gain = gain * pairs[0][0] * pairs[0][1]
-        if takes_reference("upfirdn2d", impl, x):
-            check_upfirdn2d("upfirdn2d", x, f, *pairs, sides, gain)
-            return upfirdn2d_reference(x, f, *pairs, sides, flip_filter, gain)
+        if takes_formula("upfirdn2d", impl):
+            check_filter("upfirdn2d", "f", f, x)
+            return formula("upfirdn2d", x, f, *pairs, sides, flip_filter, gain)
         # Autocast would cast the operands of the convolution under vmap.
         with without_autocast(x):
             return torch.ops.lltm_jit.upfirdn2d(x, f, *pairs, sides, flip_filter, gain)

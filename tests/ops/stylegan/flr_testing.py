@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
+from lltm_jit.ops.upfirdn2d import upfirdn2d
+
+upfirdn2d_reference = partial(upfirdn2d, impl="ref")
 
 # Norm of the error over that of the result; on tensor cores halves are rounded on the way, too.
 ONE_ROUNDING = {torch.half: 2.1e-4, torch.bfloat16: 1.7e-3}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from lltm_jit.ops.rnn.recurrent_layer.types import Pass, Results
 from lltm_jit.ops.rnn.sequence import HOLDS, RESETS, Args, run_all_steps, run_sequence
 
 # Note [States after resets]
@@ -19,13 +20,14 @@ from lltm_jit.ops.rnn.sequence import HOLDS, RESETS, Args, run_all_steps, run_se
 # one large batch, in a single step with one GEMM.
 
 
-def run_with_cells(
-    cell: str, args: Args, resets: bool, reverse: bool, tf32: bool, bidirectional: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """:func:`run_sequence`, and the cell states after each step, (L, S-1, B, H).
+def run_cells(cell: str, args: Args, how: Pass, bidirectional: bool = False) -> Results:
+    """:func:`run_sequence`; and, if they are wanted, the cell states after each step.
 
-    The states of skipped steps are zero. ``resets``: whether ``control`` may have resets.
+    These are (L, S-1, B, H), and zero for skipped steps.
     """
+    reverse, tf32 = how.reverse, how.tf32
+    if not how.every:
+        return *run_sequence(cell, args, reverse, tf32, bidirectional), None
     output, h_n, c_n, before = run_all_steps(cell, args, reverse, tf32, bidirectional)
     *_, h_0, _, control = args
     backwards = [False, True] if bidirectional else [reverse]
@@ -38,7 +40,7 @@ def run_with_cells(
     nexts = [_next(own, torch.zeros_like(own[:1]), back) for own, back in pairs]
     after = torch.where(_of_units(nexts, after, HOLDS), last, after)
     holds = _of_units(marks, after, HOLDS)
-    if resets:
+    if how.resets:
         first = torch.zeros_like(output[0]) if h_0 is None else h_0
         first, given = (first, None) if first.dim() == 2 else (first[0], first[1:])
         old = _each(_previous, backwards, output, first.unsqueeze(0))

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lltm_jit._library import autocasts
 from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps, steps_behind
+from lltm_jit.ops.rnn.recurrent_layer.types import Results
 
 _LITTLE = 1 << 12  # elements
 
@@ -26,9 +27,6 @@ _LITTLE = 1 << 12  # elements
 
 # Each part has steps (L, B, ·), their control, and the h and the other states of resets.
 Parts: TypeAlias = "list[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]"
-
-# Output, h_n and c_n; and the other states after each step, (L, S-1, B, H), if they are wanted.
-Results: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor | None]"
 
 # Runs a part x from h_0 and c_0, with the layer's weights: run(x, h_0, c_0, control, reset_h,
 # reset_cells, *weights). Every tensor is an argument, because a backward pass may run it again when

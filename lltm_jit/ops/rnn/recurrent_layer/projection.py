@@ -10,15 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_with_cells
-from lltm_jit.ops.rnn.recurrent_layer.parts import Results
+from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_cells
+from lltm_jit.ops.rnn.recurrent_layer.types import Pass, Results
 from lltm_jit.ops.rnn.sequence import (
     HOLDS,
     RESETS,
     Operands,
     input_gates,
     run_layer,
-    run_sequence,
     with_resets,
 )
 
@@ -35,30 +34,29 @@ from lltm_jit.ops.rnn.sequence import (
 
 
 def run_projected(
+    how: Pass,
     operands: Operands,
     weights_hr: list[Tensor],
     h_0: Tensor | None,
     c_0: Tensor | None,
     control: Tensor | None,
-    resets: tuple[Tensor | None, Tensor | None],
-    every: bool,
-    reverse: bool,
-    tf32: bool,
+    reset_h: Tensor | None,
+    reset_c: Tensor | None,
 ) -> Results:
     """:func:`run_layer` of an LSTM with the projection W_hr (P, H) of each direction.
 
-    ``weight_hh`` is (4H, P), or (2, 4H, P) for both directions. ``resets`` are the h (K, B, DP) and
-    the c (K, 1, B, DH) that rows are reset to.
+    ``weight_hh`` is (4H, P), or (2, 4H, P) for both directions. Rows are reset to the h (K, B, DP)
+    and the c (K, 1, B, DH).
 
     Returns:
         The output (L, B, DP), h_n (B, DP) and c_n (1, B, DH); and ``every`` c, (L, 1, B, DH).
     """
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
-    reset_h, reset_c = resets
+    reverse, tf32, resets = how.reverse, how.tf32, (reset_h, reset_c)
     if _better_by_steps(operands, weights_hr[0], h_0, c_0, *resets):
         gates = input_gates(x, weight_ih, bias_ih)
         states = (h_0, c_0, control, *resets)
-        return _by_steps(gates, weight_hh, weights_hr[0], *states, every, reverse)
+        return _by_steps(gates, weight_hh, weights_hr[0], *states, how.every, reverse)
     count, both = len(weights_hr), len(weights_hr) > 1
     projections, units = weights_hr[0].shape
     first, last = _ends(x, control, [False, True] if both else [reverse])
@@ -72,7 +70,7 @@ def run_projected(
     weight = _product(weight_hh, torch.stack(weights_hr) if both else weights_hr[0])
     args = (None, None, with_resets(c_0, reset_c), control)
     cells = None
-    if h_0 is None and reset_h is None and not every:
+    if h_0 is None and reset_h is None and not how.every:
         whole = (x, weight_ih, weight, bias_ih, bias_hh)
         hidden, _, c_n = run_layer("lstm", whole, args, reverse, tf32, both)
     else:
@@ -91,10 +89,7 @@ def run_projected(
             more = torch.stack([input_gates(h, w, None, tf32) for h, w in parts], 2)
             gates = gates + more.masked_fill(~marks, 0)
         given = (gates.flatten(2), weight, bias_hh, *args)
-        if every:
-            hidden, _, c_n, cells = run_with_cells("lstm", given, True, reverse, tf32, both)
-        else:
-            hidden, _, c_n = run_sequence("lstm", given, reverse, tf32, both)
+        hidden, _, c_n, cells = run_cells("lstm", given, how, both)
     outputs_of = zip(hidden.chunk(count, 2), weights_hr, strict=True)
     outputs = [input_gates(u, w, None, tf32) for u, w in outputs_of]
     output = torch.cat(outputs, 2) if both else outputs[0]

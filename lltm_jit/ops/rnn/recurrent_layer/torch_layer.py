@@ -7,14 +7,15 @@ P its parameters per hidden unit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
+from functools import wraps
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from lltm_jit.ops.rnn.recurrent_layer import dynamo
+from lltm_jit._library import when_imported
 from lltm_jit.ops.rnn.recurrent_layer.inputs import name_of, refuse_wrong_arguments
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
@@ -161,7 +162,28 @@ class TorchLayer(nn.RNNBase):
         refuse_script(self)
 
 
-dynamo.allow(TorchLayer)
+def _let_compile(builder: ModuleType) -> None:
+    """Let torch.compile trace our layers, although they derive from torch's recurrent layers.
+
+    It refuses torch's layers, because it would unroll them step by step. Ours call operators of
+    this package. ``torch._dynamo.config.allow_rnn`` is for both kinds, so it is set only while
+    torch.compile looks at one of ours.
+    """
+    look: Callable[..., Any] | None = getattr(builder.VariableBuilder, "wrap_module", None)
+    if look is None:  # another torch: what calls a layer runs uncompiled
+        return
+
+    @wraps(look)
+    def wrap_module(self: Any, value: nn.Module) -> Any:
+        if not isinstance(value, TorchLayer):
+            return look(self, value)
+        with builder.config.patch(allow_rnn=True):
+            return look(self, value)
+
+    builder.VariableBuilder.wrap_module = wrap_module
+
+
+when_imported("torch._dynamo.variables.builder", _let_compile)
 
 
 class _FlatWeights(list[Tensor]):

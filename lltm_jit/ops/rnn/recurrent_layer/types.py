@@ -7,12 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 State: TypeAlias = "Tensor | tuple[Tensor, ...]"
+
+# Output, h_n and c_n; and the other states after each step, (L, S-1, B, H), if they are wanted.
+Results: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor | None]"
+
+
+class Pass(NamedTuple):
+    """What the parts of a sequence have in common, in one direction or in both at once."""
+
+    kinds: list[str]  # of the weights, such as "weight_ih"
+    reverse: bool
+    tf32: bool
+    every: bool  # whether the other states of all steps are wanted
+    resets: bool  # whether the control of the steps may reset rows
+
+    def by_kind(self, weights: Sequence[Tensor]) -> dict[str, list[Tensor]]:
+        """The weights of each kind, one for each direction."""
+        found: dict[str, list[Tensor]] = {}
+        for kind, weight in zip(self.kinds, weights, strict=True):
+            found.setdefault(kind, []).append(weight)
+        return found
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import lltm_jit
 from lltm_jit.functional import lltm_cell, recurrent_sequence
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 from lltm_jit.ops.rnn.recurrent_layer import projection
+from lltm_jit.ops.rnn.recurrent_layer.types import Pass
 from lltm_jit.ops.rnn.sequence import input_gates
 
 # Steps, rows, hidden units: one block, clusters, grids with one phase and with two, weights in
@@ -276,8 +277,9 @@ def test_projections_tell_their_products_the_setting(monkeypatch):
     monkeypatch.setattr(projection, "_better_by_steps", lambda *args: False)
     x, h_0, c_0 = torch.randn(3, 2, 4), torch.randn(2, 3), torch.randn(1, 2, 5)
     weights = (torch.randn(20, 4), torch.randn(20, 3), None, None)
-    states = (h_0, c_0, torch.ones(3, 2, dtype=torch.uint8), (h_0.unsqueeze(0), None))
-    projection.run_projected((x, *weights), [torch.randn(3, 5)], *states, False, False, True)
+    states = (h_0, c_0, torch.ones(3, 2, dtype=torch.uint8), h_0.unsqueeze(0), None)
+    how = Pass(kinds=[], reverse=False, tf32=True, every=False, resets=True)
+    projection.run_projected(how, (x, *weights), [torch.randn(3, 5)], *states)
     assert told == [False, True, True, True, True]
 
 
