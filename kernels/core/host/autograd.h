@@ -24,8 +24,6 @@ struct BackwardPass {
   std::bitset<32> wanted;         // whether the i-th input's gradient is asked for
   // Makes a tensor with these values whose gradient goes to the i-th input, which need not be saved.
   std::function<at::Tensor(size_t i, const at::Tensor& values)> in_place_of_input;
-  // Whether a hook of the node, or anomaly mode, reads the gradients first.
-  bool watched;
 };
 
 // Computes the gradients of an operator's inputs; gradients that nobody asked for are dropped. The
@@ -33,8 +31,6 @@ struct BackwardPass {
 struct Derivative {
   const char* name;  // the node's name, for profilers and anomaly mode
   std::function<std::vector<at::Tensor>(const BackwardPass& pass)> gradients;
-  // A backward pass takes the ready node with the largest number first. By default that is the node made last.
-  std::optional<uint64_t> number{};
 };
 
 using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor>>;
@@ -42,11 +38,6 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor
 // Puts a node between inputs and outputs, and saves tensors for the backward pass. Inputs may be undefined.
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
-
-// The number of the latest node called `name` among the tensor's last few, following first inputs,
-// if only nodes named in `between` come after it.
-std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name,
-                                      std::initializer_list<std::string_view> between);
 
 // The tensor of an optional argument, undefined if it is absent or holds an undefined tensor.
 inline const at::Tensor& as_tensor(const at::Tensor& tensor) { return tensor; }

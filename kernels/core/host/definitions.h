@@ -10,7 +10,6 @@
 
 #include <ATen/core/IListRef.h>
 #include <ATen/ops/cat_ops.h>
-#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -38,9 +37,7 @@ namespace lltm_jit {
 // The node that record() makes.
 class OpNode : public torch::autograd::Node {
  public:
-  explicit OpNode(const Derivative& derivative)
-      : Node(derivative.number ? *derivative.number : at::sequence_number::get_and_increment()),
-        derivative_(derivative) {}
+  explicit OpNode(const Derivative& derivative) : derivative_(derivative) {}
 
   std::string name() const override { return derivative_.name; }
 
@@ -91,8 +88,7 @@ torch::autograd::variable_list OpNode::apply(torch::autograd::variable_list&& gr
     torch::autograd::set_history(result, node);
     return result;
   };
-  const bool watched = !post_hooks().empty() || torch::autograd::AnomalyMode::is_enabled();
-  BackwardPass pass{std::move(grads), {}, {}, in_place_of_input, watched};
+  BackwardPass pass{std::move(grads), {}, {}, in_place_of_input};
   pass.saved.reserve(saved_.size());
   for (auto& variable : saved_) pass.saved.push_back(variable.unpack(getptr()));
   for (uint32_t i = 0; i < num_outputs(); ++i) pass.wanted.set(i, task_should_compute_output(i));
@@ -116,20 +112,6 @@ void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
   for (const at::Tensor& output : outputs) torch::autograd::set_history(output, node);
   for (const at::Tensor& tensor : saved) node->save(tensor, /*is_output=*/false);
   for (const at::Tensor& output : saved_outputs) node->save(output, /*is_output=*/true);
-}
-
-std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name,
-                                      std::initializer_list<std::string_view> between) {
-  constexpr int kMost = 4;
-  auto node = tensor.grad_fn();
-  for (int i = 0; node && i < kMost; ++i) {
-    const std::string found = node->name();
-    if (found == name) return node->sequence_nr();
-    if (std::find(between.begin(), between.end(), found) == between.end()) break;
-    auto next = node->next_edge(0).function;
-    node = std::move(next);
-  }
-  return std::nullopt;
 }
 
 // -------------------------------------------------------------------------------------- autocast --

@@ -8,7 +8,6 @@
 #include "core/host/checks.h"
 #include "core/launch/device.h"
 #include "rnn/sequence/all_steps/products.h"
-#include "rnn/sequence/all_steps/put_off.h"
 #include "rnn/sequence/all_steps/weight_gradients.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/gates.h"
@@ -22,7 +21,6 @@
 #include "core/products/library.cpp"
 #include "rnn/cell_step/operators.cpp"
 #include "rnn/sequence/all_steps/products.cpp"
-#include "rnn/sequence/all_steps/put_off.cpp"
 #include "rnn/sequence/all_steps/weight_gradients.cpp"
 
 namespace lltm_jit {
@@ -266,8 +264,6 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
                bidirectional] = in.in;
   const KernelGuard guard(gates);
-  auto put_off = take_put_off();
-  sequence_left_room() = false;
   const auto& mask = in.output_mask;
   const bool padded = is_padded(in.in, cell);
   const auto weights = [&w = in.in.weight_hh] { return empty_padded_weights(w, w.sym_sizes()); };
@@ -357,16 +353,12 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
 #ifdef LLTM_JIT_CUDA
   if (gates.is_cuda() && !cell.product) {
     grad_parameters = walk_backward_cuda(args, cell, gates);
-  } else if (gates.is_cuda()) {
-    const auto launch = [&] { return sequence_backward_cuda(args, cell.cuda, gates); };
-    if (!launch_beside(launch)) return one_by_one();
-    // Autograd copies padded gradients to their own sizes, and the layer below waits for that.
-    sequence_left_room() = put_off && cell.ordinary() && !padded && sequence_leaves_room(args);
+  } else if (gates.is_cuda() && !sequence_backward_cuda(args, cell.cuda, gates)) {
+    return one_by_one();
   }
 #endif
   if (gates.is_cpu()) (cell.product ? sequence_backward_cpu : walk_backward_cpu)(args, cell.cpu);
   grad_output.reset();  // a padded copy, whose memory the products below can use
-  if (!sequence_left_room()) put_off.reset();
 
   SequenceGradients grads;
   auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
@@ -380,13 +372,9 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     // The ones behind the outputs make the sums for the bias, too; with TF32 their terms are rounded.
     of_weights = grad_weight_hh_of_padded(grad_hidden, before, in.in, in.in.tf32 ? nullptr : sums);
   } else if (mask[1] && !of_weights.defined()) {
-    of_weights = now_or_later(put_off, weight_hh.sizes(), gates,
-                              grad_weight_hh_of(grad_hidden, output, h, in.in));
+    of_weights = grad_weight_hh(grad_hidden, output, h, in.in);
   }
-  if (mask[2] && !of_bias.defined()) {
-    of_bias = now_or_later(put_off, grad_hidden.sizes().slice(2), gates,
-                           [grad_hidden = grad_hidden] { return grad_bias(grad_hidden); });
-  }
+  if (mask[2] && !of_bias.defined()) of_bias = grad_bias(grad_hidden);
   if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
   const auto with_resets = [](const Tensor& first, const OptionalTensor& resets,
                               const OptionalTensor& given) {

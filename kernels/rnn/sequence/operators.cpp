@@ -7,7 +7,6 @@
 
 #include "core/host/autocast.h"
 #include "core/host/autograd.h"
-#include "rnn/sequence/all_steps/put_off.h"
 #include "rnn/sequence/padding/gates.h"
 #include "rnn/sequence/recurrences.h"
 
@@ -231,14 +230,11 @@ Results sequence_autograd(const SequenceInputs& in) {
   auto [output, h_n, c_n, saved_gates, saved_cells] =
       below_autograd(ops::recurrent_sequence_forward, gates, weight_hh, bias_hh, parameters, h_0,
                      c_0, control, reverse, cell, tf32, bidirectional);
-  const Later later = Later::after_sequence(gates);
   const auto derivative = [name = std::string(cell), reverse = reverse, tf32 = tf32,
-                           bidirectional = bidirectional,
-                           put_off = later.put_off](const BackwardPass& pass) {
-    const PuttingOff may(put_off, pass);
+                           bidirectional = bidirectional](const BackwardPass& pass) {
     return gradients(pass, name, reverse, tf32, bidirectional);
   };
-  const Tensor bias = as_tensor(bias_hh), w = later.behind(weight_hh), b = later.behind(bias);
+  const Tensor& bias = as_tensor(bias_hh);
   const Tensor &learnt = as_tensor(parameters), &h = as_tensor(h_0), &c = as_tensor(c_0);
   // If gates are added, their sums are enough: so the input's part is not kept. Under torch.func the sums may have
   // a history in an outer transform, the hidden part's. Without a hidden part there are no sums.
@@ -249,12 +245,12 @@ Results sequence_autograd(const SequenceInputs& in) {
   const Derivative node{"RecurrentSequenceBackward", derivative};
   const Tensor& marks = as_tensor(control);
   if constexpr (kHasStates<Results>) {
-    record(node, {gates, w, b, learnt, h, c}, {output, h_n, c_n, saved_cells},
+    record(node, {gates, weight_hh, bias, learnt, h, c}, {output, h_n, c_n, saved_cells},
            /*saved=*/{kept, weight_hh, bias, learnt, h, c, marks, saved_gates},
            /*saved_outputs=*/{saved_cells, output});
     return {output, h_n, c_n, saved_cells};
   } else {
-    record(node, {gates, w, b, learnt, h, c}, {output, h_n, c_n},
+    record(node, {gates, weight_hh, bias, learnt, h, c}, {output, h_n, c_n},
            /*saved=*/{kept, weight_hh, bias, learnt, h, c, marks, saved_gates, saved_cells},
            /*saved_outputs=*/{output});
     return {output, h_n, c_n};

@@ -12,7 +12,6 @@
 #include "rnn/sequence/all_steps/heads.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
 #include "rnn/sequence/all_steps/on_cpu.h"
-#include "rnn/sequence/all_steps/put_off.h"
 #include "rnn/sequence/all_steps/small/products.h"
 #include "rnn/sequence/all_steps/weight_gradients.h"
 
@@ -34,18 +33,15 @@ FloatFactor float_factor(const Tensor& vectors) {
 }
 
 // For fewer multiplications, or results that fill half of a tile, the kernels around a product take as long as it
-// saves. With TF32 the library needs none, and is slower only in two cases: for large results with a left factor
-// whose depth is not contiguous, which no instruction of 9.0 reads; and with a bias, as it writes results twice.
-constexpr int64_t kManyProducts = int64_t(1) << 29, kFewColumns = 64, kManyColumns = 1024;
+// saves. With TF32 the library needs none.
+constexpr int64_t kManyProducts = int64_t(1) << 29, kFewColumns = 64;
 
-bool pays_in_parts(const Tensor& a, const Tensor& b, bool tf32, bool biased = false) {
+bool pays_in_parts(const Tensor& a, const Tensor& b, bool tf32) {
   const int64_t columns = b.size(1);
-  if (a.scalar_type() != at::kFloat || a.size(0) * a.size(1) * columns < kManyProducts ||
-      columns <= kFewColumns) {
+  if (tf32 || a.scalar_type() != at::kFloat || columns <= kFewColumns ||
+      a.size(0) * a.size(1) * columns < kManyProducts) {
     return false;
   }
-  const bool large = a.stride(0) == 1 && columns >= kManyColumns;
-  if (tf32 && !large && !biased) return false;
   const auto one_stride_is_1 = [](const Tensor& t) { return t.stride(0) == 1 || t.stride(1) == 1; };
   if (!one_stride_is_1(a) || !one_stride_is_1(b)) return false;
   bool runs = false;
@@ -54,14 +50,13 @@ bool pays_in_parts(const Tensor& a, const Tensor& b, bool tf32, bool biased = fa
 }
 
 // results = A B, or results += A B, plus `initial` in each row.
-void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool adds, bool tf32,
+void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool adds,
                     const Tensor& results) {
   const int64_t rows = a.size(0), columns = b.size(1);
   FloatProductArgs args{.a = float_factor(a),
                         .b = float_factor(b.t()),
                         .initial = initial,
                         .adds = adds,
-                        .tf32 = tf32,
                         .results = static_cast<float*>(results.mutable_data_ptr())};
   C10_CUDA_CHECK(float_product_splits(args.a, args.b, &args.splits));
   const Tensor magnitudes = a.new_zeros({rows + columns}, at::kInt);
@@ -73,8 +68,7 @@ void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool
   C10_CUDA_CHECK(launch_float_product(args, c10::cuda::getCurrentCUDAStream()));
 }
 
-Tensor multiply_in_parts(const Tensor& a, const Tensor& b, bool tf32,
-                         const OptionalTensor& initial) {
+Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
   // Splits at most this many numbers of B at a time, however long the sequence.
   constexpr int64_t kNumbersAtOnce = int64_t(1) << 25;
   const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
@@ -85,7 +79,7 @@ Tensor multiply_in_parts(const Tensor& a, const Tensor& b, bool tf32,
   for (int64_t from = 0; from < depth; from += piece) {
     const int64_t count = std::min(piece, depth - from);
     multiply_parts(a.narrow(1, from, count), b.narrow(0, from, count),
-                   from == 0 ? first_data : nullptr, /*adds=*/from > 0, tf32, c);
+                   from == 0 ? first_data : nullptr, /*adds=*/from > 0, c);
   }
   return c;
 }
@@ -108,8 +102,7 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const Optiona
   }
   if (const Tensor small = multiply_small(a, b, initial); small.defined()) return small;
 #ifdef LLTM_JIT_CUDA
-  if (a.is_cuda() && pays_in_parts(a, b, tf32, initial.has_value()))
-    return multiply_in_parts(a, b, tf32, initial);
+  if (a.is_cuda() && pays_in_parts(a, b, tf32)) return multiply_in_parts(a, b, initial);
 #endif
   return product_of_library(a, b, tf32, initial);
 }
@@ -236,8 +229,6 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
                                const Tensor& weight_ih, std::array<bool, 3> mask, bool tf32) {
   check_backward(grad_gates, input, weight_ih);
   const KernelGuard guard(input);
-  auto put_off = take_put_off();
-  if (!sequence_left_room()) put_off.reset();
   InputGradients grads;
   auto& [grad_input, grad_weight, grad_bias] = grads;
   if (input.is_meta()) {
@@ -248,7 +239,6 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
   }
   const Tensor grad = matrix(grad_gates);
   const Tensor rows = mask[1] ? matrix(input) : Tensor();  // may be a copy
-  // Deferring a small product takes longer than computing it.
 #ifdef LLTM_JIT_CUDA
   if (mask[0] && mask[1]) {
     auto of_input = small_product(grad, weight_ih), of_weight = small_product(grad.t(), rows);
@@ -270,14 +260,8 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
   if (mask[1]) {
     grad_weight = multiply_small(grad.t(), rows, std::nullopt, mask[2] ? &grad_bias : nullptr);
   }
-  if (mask[1] && !grad_weight.defined()) {
-    grad_weight = now_or_later(put_off, weight_ih.sizes(), input,
-                               [=] { return multiply_steps(grad.t(), rows, tf32); });
-  }
-  if (mask[2] && !grad_bias.defined()) {
-    grad_bias = now_or_later(put_off, grad.sizes().slice(1), input,
-                             [=] { return lltm_jit::grad_bias(grad_gates); });
-  }
+  if (mask[1] && !grad_weight.defined()) grad_weight = multiply_steps(grad.t(), rows, tf32);
+  if (mask[2] && !grad_bias.defined()) grad_bias = lltm_jit::grad_bias(grad_gates);
   return grads;
 }
 
@@ -310,13 +294,8 @@ Tensor autograd(const Tensor& input, const Tensor& weight_ih, const OptionalTens
   if (any_forward_grad(input, weight_ih, bias)) return formula(input, weight_ih, bias, tf32);
   const Tensor gates = below_autograd(ops::input_gates, input, weight_ih, bias, tf32);
   if (any_requires_grad(input, weight_ih, bias)) {
-    const Later later = Later::after_sequence(input);
-    const auto derivative = [tf32, put_off = later.put_off](const BackwardPass& pass) {
-      const PuttingOff may(put_off, pass);
-      return gradients(pass, tf32);
-    };
-    const Tensor w = later.behind(weight_ih), b = later.behind(as_tensor(bias));
-    record({"InputGatesBackward", derivative}, {input, w, b}, {gates},
+    const auto derivative = [tf32](const BackwardPass& pass) { return gradients(pass, tf32); };
+    record({"InputGatesBackward", derivative}, {input, weight_ih, as_tensor(bias)}, {gates},
            /*saved=*/{input, weight_ih});
   }
   return gates;

@@ -154,20 +154,6 @@ Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, con
 #endif
 }
 
-std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
-                                          const GivenStates& h, const SequenceInputs& in) {
-  // The output is detached, because its history includes the node that keeps this function: if a
-  // backward pass fails, neither would be freed.
-  return [grad_hidden, output = output.detach(), h, weight_hh = in.weight_hh, control = in.control,
-          reverse = in.reverse, cell = std::string(in.cell), tf32 = in.tf32,
-          bidirectional = in.bidirectional] {
-    const OptionalTensor none;  // for arguments that these products do not read
-    return grad_weight_hh(grad_hidden, output, h,
-                          {grad_hidden, weight_hh, none, none, none, none, control, reverse, cell,
-                           tf32, bidirectional});
-  };
-}
-
 Tensor grad_weight_hh_of_padded(const Tensor& grad_hidden, const std::vector<Tensor>& before,
                                 const SequenceInputs& in, Tensor* bias) {
   const auto count = static_cast<int64_t>(before.size());

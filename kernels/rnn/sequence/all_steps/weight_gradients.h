@@ -1,8 +1,6 @@
 // Products over all steps with the gradients of the gates' hidden part, for the backward pass.
 #pragma once
 
-#include <functional>
-
 #include "rnn/sequence/operators.h"
 
 namespace lltm_jit {
@@ -15,9 +13,6 @@ Tensor empty_gradients(const Tensor& gates, at::Storage& last);
 // the given h), summed over steps and rows. Their units may be padded.
 Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,
                       const SequenceInputs& in);
-// The same as a function, which may be called after the references in `in` have become invalid.
-std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
-                                          const GivenStates& h, const SequenceInputs& in);
 
 // The gradient of the weights by Note [Small products of all steps] (small/kernels.h); an undefined
 // tensor if the kernel does not support it.

@@ -246,7 +246,7 @@ inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const Seq
 inline double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
   const double h = static_cast<double>(sizes.hidden_size);
   const bool floats = sizes.type == ElementType::Float;
-  if (floats && sizes.batch_size <= FewRowsArgs::kMostRows) {
+  if (floats && few_rows_pay(sizes.batch_size, sizes.hidden_size, sizes.tf32)) {
     const double bytes = 4 * h * h * sizes.gates;
     return kFewRowsLaunches +
            bytes / (pass == SequencePass::Forward ? kFewRowsBytes : kFewRowsBytesBackward);

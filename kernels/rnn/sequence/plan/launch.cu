@@ -145,19 +145,7 @@ cudaError_t launch_one_step(const void* kernel, Args args, cudaStream_t stream) 
                       arguments);
 }
 
-__global__ void pause(int64_t cycles) {
-  const int64_t start = clock64();
-  while (clock64() - start < cycles) {
-  }
-}
-
 }  // namespace
-
-cudaError_t launch_pause(cudaStream_t stream) {
-  constexpr int64_t kCycles = 6000;
-  pause<<<1, 1, 0, stream>>>(kCycles);
-  return cudaGetLastError();
-}
 
 cudaError_t launch_sequence(const void* kernel, const SequencePlan& plan,
                             const SequenceForwardArgs& args, cudaStream_t stream) {

@@ -21,8 +21,6 @@ cudaError_t launch_step(const void* kernel, const BackwardStepArgs& args, cudaSt
 // Units that a thread has at once in each of a sequence's steps.
 int step_units(const SequenceForwardArgs& args);
 int step_units(const SequenceBackwardArgs& args);
-// Some microseconds in which a stream does nothing, so that work launched on another stream gets its SMs first.
-cudaError_t launch_pause(cudaStream_t stream);
 
 }  // namespace lltm_jit
 #endif

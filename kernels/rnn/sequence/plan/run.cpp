@@ -340,19 +340,6 @@ bool runs_at_once(const SequenceSizes& sizes, bool training) {
   return run_at_once(sizes, training, current_gpu());
 }
 
-bool sequence_leaves_room(const SequenceBackwardArgs& args) {
-  const SequenceGpu gpu = current_gpu();
-  const SequenceSizes& sizes = args;
-  const SequencePlan plan = sequence_plan(sizes, SequencePass::Backward, gpu);
-  if (!plan.one_launch) return false;  // and has no shape
-  const int64_t blocks = plan.shape.blocks * plan.shape.sets(sizes.batch_size, sizes.recurrences());
-  // With fewer, the host loses more than the GPU gains.
-  constexpr int64_t kManyProducts = int64_t(1) << 27;
-  const int64_t products =
-      sizes.steps * sizes.batch_size * sizes.gates * sizes.units() * sizes.hidden_size;
-  return products >= kManyProducts && 5 * blocks <= 4 * gpu.sms;
-}
-
 std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t, int64_t>
 sequence_gpu() {
   const SequenceGpu gpu = current_gpu();

@@ -21,8 +21,6 @@ bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& ce
                             const at::Tensor& like);
 // As run_at_once(), on the current GPU.
 bool runs_at_once(const SequenceSizes& sizes, bool training);
-// Whether a sequence runs in one launch whose blocks leave many SMs idle, and the gradient of its weights is much work.
-bool sequence_leaves_room(const SequenceBackwardArgs& args);
 
 // A function that enqueues parts of a sequence, or some of its recurrences, by the plan for all of `args`; null if
 // they do not run in one launch. It returns false if the GPU has refused the launch.

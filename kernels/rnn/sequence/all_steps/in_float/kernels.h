@@ -10,7 +10,7 @@
 // result that it makes infinite or NaN is computed again, from floats.
 // Tensor cores truncate their sums. So each of these sums covers only a piece of the depth, and rounded
 // additions make the long sums. If there are few tiles of results, blocks divide the depth as well
-// (split-k), and a kernel adds their sums. With TF32 the library is usually faster; products.cpp says when.
+// (split-k), and a kernel adds their sums. With TF32 the library is as fast.
 // The kernel is for chips of 9.0, whose instructions read the left factor from registers. On other
 // chips the library multiplies floats.
 #pragma once
@@ -34,8 +34,7 @@ struct FloatProductArgs {
   int splits;            // number of blocks that share a tile's depth: float_product_splits()
   const float* initial;  // [columns]; or null
   bool adds;
-  bool tf32;       // only the factors' upper parts, Note [Floats in one half] (numbers/halves.cuh)
-  float* results;  // [rows, columns], dense
+  float* results;        // [rows, columns], dense
   uint32_t* magnitudes;  // [rows + columns], zeros; written: the bits of their largest magnitudes
   void* b_parts;         // float_parts_bytes(b) bytes; written
   float* sums;           // [splits, rows, columns], written; null for one split

@@ -48,7 +48,7 @@ struct Part {
 };
 
 // One thread loads every stage into its slot, once the products of the slot's previous stage have freed it.
-template <bool kDepthInside, bool kTf32>
+template <bool kDepthInside>
 __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& part,
                                              const CUtensorMap& a, const void* b_parts) {
   const auto* source =
@@ -58,16 +58,15 @@ __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& p
     if (round > 0) shared.empty[slot].wait((round - 1) % 2);
     auto& stage = shared.stages[slot];
     auto& full = shared.full[slot];
-    constexpr int kPartsBytes = kTf32 ? sizeof(stage.b.high) : sizeof(StageParts);
-    full.arrive_and_expect(int(sizeof(stage.a)) + kPartsBytes);
+    full.arrive_and_expect(int(sizeof(stage.a) + sizeof(StageParts)));
     Rows<kDepthInside>::bring(stage.a, a, part.row, (part.first + i) * kStage, full);
-    copy_bulk(shared_address(&stage.b), source + i, kPartsBytes, full);  // upper parts come first
+    copy_bulk(shared_address(&stage.b), source + i, int(sizeof(StageParts)), full);
   }
 }
 
 using Sums = float[kTile / 2];
 
-template <bool kDepthInside, bool kTf32>
+template <bool kDepthInside>
 __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProductArgs& args,
                                          const Part& part, int64_t row, Sums& sums) {
   const Rows<kDepthInside> rows(int(row - part.row));
@@ -102,10 +101,8 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
       own.split(numbers, scales);
       fence_products();
       constexpr int kChunks = kStep * int(sizeof(Half)) / 16;
-      if constexpr (!kTf32) {
-        wgmma_of_registers(truncated, own.low, high + step * kChunks);
-        wgmma_of_registers(truncated, own.high, low + step * kChunks);
-      }
+      wgmma_of_registers(truncated, own.low, high + step * kChunks);
+      wgmma_of_registers(truncated, own.high, low + step * kChunks);
       wgmma_of_registers(truncated, own.high, high + step * kChunks);
       commit_products();
       // Then the other parts are free and, after the first step, so is the previous stage.
@@ -119,12 +116,12 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
   move_sums();
 }
 
-template <bool kDepthInside, bool kTf32>
+template <bool kDepthInside>
 __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProductArgs& args,
                                         const Part& part) {
   const int64_t row = part.row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
   Sums sums = {};
-  multiply<kDepthInside, kTf32>(shared, args, part, row, sums);
+  multiply<kDepthInside>(shared, args, part, row, sums);
   shared.columns_there.wait(0);
   constexpr int kFours = kTile / 16;  // per row
   const auto column_of = [&](int four) { return four * 16 + int(threadIdx.x) % 4 * kWidth; };
@@ -153,7 +150,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
 }
 
 // Code without wgmma allows one thread, which tells the host.
-template <bool kDepthInside, bool kTf32>
+template <bool kDepthInside>
 __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
     multiply_floats(const __grid_constant__ FloatProductArgs args,
                     const __grid_constant__ CUtensorMap a) {
@@ -176,7 +173,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
   if (warp >= kMathWarps) {
     give_registers<40>();
     if (warp == kMathWarps && threadIdx.x % 32 == 0) {
-      bring_stages<kDepthInside, kTf32>(shared, part, a, args.b_parts);
+      bring_stages<kDepthInside>(shared, part, a, args.b_parts);
     }
     if (warp == kMathWarps + 1) {
       const int lane = threadIdx.x % 32;
@@ -188,7 +185,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
     }
   } else {
     take_registers<232>();
-    compute<kDepthInside, kTf32>(shared, args, part);
+    compute<kDepthInside>(shared, args, part);
   }
 #else
   __trap();  // never launched, because the host asks first
@@ -234,7 +231,7 @@ cudaError_t float_product_runs(const FloatFactor& a, const FloatFactor& b, bool*
   if (b.vectors % kWidth != 0) return cudaSuccess;  // because of the results' rows
   const auto ask = [](int, bool* has_wgmma) {
     cudaFuncAttributes code{};
-    const cudaError_t error = cudaFuncGetAttributes(&code, multiply_floats<true, false>);
+    const cudaError_t error = cudaFuncGetAttributes(&code, multiply_floats<true>);
     *has_wgmma = code.maxThreadsPerBlock > 1;
     return error;
   };
@@ -277,9 +274,7 @@ cudaError_t launch_float_product(const FloatProductArgs& args, cudaStream_t stre
   const Tiles tiles(a, b);
   cudaError_t error = launch_split_factors(args, stream);
   if (error != cudaSuccess) return error;
-  const auto kernel =
-      args.tf32 ? (a.depth_inside ? multiply_floats<true, true> : multiply_floats<false, true>)
-                : (a.depth_inside ? multiply_floats<true, false> : multiply_floats<false, false>);
+  const auto kernel = a.depth_inside ? multiply_floats<true> : multiply_floats<false>;
   error = launch(kernel, unsigned(tiles.across * tiles.down * args.splits), kBlock, kSharedBytes,
                  stream, args, map);
   if (error != cudaSuccess || args.splits == 1) return error;
