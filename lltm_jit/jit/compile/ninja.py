@@ -14,6 +14,7 @@ import os
 import re
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,6 @@ _RULE = r"(?m)^rule {}\n(?:  (?!command).*\n)*  command = "
 _HAS_LINKER = re.compile(r"-fuse-ld|--ld-path")
 
 _turn = threading.Lock()  # held by a thread that lets torch write
-_inputs: set[int] = set()  # ends of pipes that are open while this process lives
 
 
 class BuildFile:
@@ -224,12 +224,12 @@ def run(
     environment = {k: v for k, v in os.environ.items() if k not in _LEFT_OUT}
     environment |= {"NINJA_STATUS": "[%f/%t %e] ", **SPEAK_PLAINLY}
     words = [str(ninja), "-v", "-j", str(jobs), request.product]
-    command = [interpreter(), "-I", "-S", "-X", "utf8", str(_GUARD), *words]
+    command = [interpreter(), "-I", "-S", "-X", "utf8", str(_GUARD), str(os.getpid()), *words]
     try:
         guard = subprocess.Popen(
             command,
             cwd=request.work,
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,  # a compiler that reads its input would wait for ever
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
@@ -238,9 +238,7 @@ def run(
         )
     except OSError as error:
         raise ToolchainError(f"cannot start {command[0]}: {error.strerror}") from error
-    assert guard.stdin is not None
     assert guard.stdout is not None
-    _inputs.add(guard.stdin.fileno())
     try:
         with guard.stdout as output:
             _pass_on(output.fileno(), guard, on_line, on_tick)
@@ -264,8 +262,8 @@ def _pass_on(
         if not waiting.poll(1000 * (_LAST_WORDS if failed else _TICK)):
             if ended:
                 return
-            if failed:
-                _hang_up(guard)  # ninja would wait for the compilers that still run
+            if failed:  # ninja would wait for the compilers that still run
+                guard.send_signal(signal.SIGHUP)
             ended = guard.poll() is not None
             on_tick()
             continue
@@ -278,17 +276,8 @@ def _pass_on(
             return
 
 
-def _hang_up(guard: subprocess.Popen[bytes]) -> None:
-    """Tell a guard that is still running to end what it started."""
-    assert guard.stdin is not None
-    if not guard.stdin.closed:
-        _inputs.discard(guard.stdin.fileno())
-        with suppress(BrokenPipeError):
-            guard.stdin.close()
-
-
 def _end(guard: subprocess.Popen[bytes]) -> None:
-    _hang_up(guard)
+    guard.send_signal(signal.SIGHUP)
     try:
         guard.wait(timeout=5)
     except subprocess.TimeoutExpired:
@@ -298,18 +287,6 @@ def _end(guard: subprocess.Popen[bytes]) -> None:
         from .guard import end_session  # most builds do not need it
 
         end_session(guard.pid)  # ninja and the compilers outlive a guard that was killed
-
-
-def _let_go() -> None:
-    """In a forked child, close the pipe: its copy would keep the guard alive after the parent."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in _inputs:
-        os.dup2(nothing, descriptor, inheritable=False)
-    os.close(nothing)
-    _inputs.clear()
-
-
-os.register_at_fork(after_in_child=_let_go)
 
 
 def interpreter() -> str:
