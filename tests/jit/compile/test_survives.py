@@ -51,6 +51,22 @@ def test_no_compiler_outlives_its_program(bench, gate, tmp_path, number, compile
     assert_next_one_builds(bench)
 
 
+def test_no_compiler_outlives_a_program_that_is_deaf_to_signals(bench, gate):
+    """Such as one that `nohup` has started: its processes inherit this."""
+    bench.write("one/one.cpp", gate.order)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGTERM})
+    try:
+        process = bench.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+        signal.signal(signal.SIGHUP, before)
+    pid = gate.reached()
+    process.kill()
+    process.communicate(timeout=60)
+    wait_for(lambda: not alive(pid))
+
+
 @pytest.mark.parametrize("how", [KeyboardInterrupt, Cancelled])
 @pytest.mark.parametrize("compiler", ["", STUBBORN])
 def test_no_compiler_outlives_a_build_that_is_cancelled(bench, gate, how, compiler):
@@ -139,6 +155,12 @@ def test_a_compiler_that_reads_its_input_finds_none(bench, monkeypatch):
     monkeypatch.setenv("CXX", str(reading))
     bench.load()
     assert bench.counts == ALL
+
+
+def test_a_guard_whose_program_is_gone_runs_nothing(tmp_path):
+    words = [sys.executable, guard.__file__, str(os.getppid()), "touch", str(tmp_path / "ran")]
+    assert subprocess.run(words, start_new_session=True).returncode == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_of_any_name_is_found():
