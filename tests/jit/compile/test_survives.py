@@ -51,22 +51,6 @@ def test_no_compiler_outlives_its_program(bench, gate, tmp_path, number, compile
     assert_next_one_builds(bench)
 
 
-def test_no_compiler_outlives_a_program_that_is_deaf_to_signals(bench, gate):
-    """Such as one that `nohup` has started: its processes inherit this."""
-    bench.write("one/one.cpp", gate.order)
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGTERM})
-    try:
-        process = bench.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
-        signal.signal(signal.SIGHUP, before)
-    pid = gate.reached()
-    process.kill()
-    process.communicate(timeout=60)
-    wait_for(lambda: not alive(pid))
-
-
 @pytest.mark.parametrize("how", [KeyboardInterrupt, Cancelled])
 @pytest.mark.parametrize("compiler", ["", STUBBORN])
 def test_no_compiler_outlives_a_build_that_is_cancelled(bench, gate, how, compiler):
@@ -155,6 +139,24 @@ def test_a_compiler_that_reads_its_input_finds_none(bench, monkeypatch):
     monkeypatch.setenv("CXX", str(reading))
     bench.load()
     assert bench.counts == ALL
+
+
+def test_a_guard_hears_the_end_of_a_program_that_is_deaf_to_signals():
+    """Such as one that `nohup` has started: its processes inherit this."""
+    program = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGTERM})\n"
+        "words = [sys.executable, sys.argv[1], str(os.getpid())]\n"
+        "words += ['sh', '-c', 'echo $$; sleep 100']\n"
+        "subprocess.Popen(words, start_new_session=True)\ntime.sleep(100)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, guard.__file__], stdout=PIPE)
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    wait_for(lambda: not alive(pid))
+    process.stdout.close()
 
 
 def test_a_guard_whose_program_is_gone_runs_nothing(tmp_path):
