@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from ..machine import nvrtc
+from ..machine.tools import output_of
 from ..request.request import Request
 from ..request.spec import BINDINGS, CELL
 from ..user.causes import cure_of
@@ -101,7 +102,7 @@ def explain_import(error: str, library: str, request: Request) -> str:
     if "undefined symbol" in error:
         objects = [str(request.work / name) for name in request.objects]
         link = ["ld", "-shared", "-z", "defs", "--no-demangle", "-o", os.devnull, *objects]
-        lines += _uses(r"undefined symbol: (?!__cuda)(\w+)", error, _output(link))
+        lines += _uses(r"undefined symbol: (?!__cuda)(\w+)", error, output_of(link))
     told = _demangled("\n   = ".join(filter(None, [*lines, cure_of(error)])))
     return f"error: {told}\n   = {library}"
 
@@ -236,14 +237,5 @@ def _uses(pattern: str, error: str, linker: str) -> list[str]:
 
 
 def _demangled(text: str) -> str:
-    """The text with C++ names in readable form, if there is a tool for it."""
-    return _output(["c++filt"], text).strip() or text if "_Z" in text else text
-
-
-def _output(command: list[str], text: str = "") -> str:
-    """What one of the compiler's tools prints; empty if it is missing."""
-    english = {**os.environ, "LC_ALL": "C"}
-    with suppress(OSError):
-        done = subprocess.run(command, input=text.encode(), capture_output=True, env=english)
-        return (done.stdout + done.stderr).decode(errors="replace")
-    return ""
+    """The text with C++ names in readable form."""
+    return re.sub(r"\b_Z\w+", lambda match: nvrtc.demangled(match[0]), text)

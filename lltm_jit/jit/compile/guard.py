@@ -1,32 +1,36 @@
 """Runs ninja, and ends all of its processes when the process that wants the build is gone.
 
-The engine starts this file by its path, with the standard library alone. The build ends when the
-guard's standard input does.
+The engine starts this file by its path, with the standard library alone. Its arguments are the
+process that wants the build, and ninja's command. SIGHUP ends the build: the engine sends it, and
+the kernel does so when the thread that started the guard is gone.
 """
 
+import ctypes
 import glob
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
 
 
-def main() -> int:
-    # The pipe gets another number: a compiler that read it as input would wait for ever.
-    channel = os.dup(0)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    # A function and not SIG_IGN, which ninja would inherit.
+def main(parent: int, command: list[str]) -> int:
+    # Functions and not SIG_IGN, which ninja would inherit. The program may have blocked both.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
-    threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
-    return subprocess.call(sys.argv[1:])
+    signal.signal(signal.SIGHUP, _end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP, signal.SIGTERM})
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
+    if os.getppid() != parent:  # it was gone before
+        return 1
+    return subprocess.call(command)
 
 
-def _end_with_parent(channel: int) -> None:
-    while os.read(channel, 4096):
-        pass
+def _end(*_: Any) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # another one would begin anew
     end_session(os.getpid())
     os._exit(1)
 
@@ -62,7 +66,7 @@ def _session(leader: int) -> set[int]:
 
 
 if __name__ == "__main__":
-    status = main()
+    status = main(int(sys.argv[1]), sys.argv[2:])
     if status:
         end_session(os.getpid())  # somebody may have killed ninja alone
     os._exit(status & 0xFF if status >= 0 else 128 - status)

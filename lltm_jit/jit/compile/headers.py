@@ -221,10 +221,7 @@ def _of_operator(name: str) -> str:
 @functools.cache
 def _torchs(header: str) -> str:
     """The text of one of torch's headers; empty if torch has no such header."""
-    for folder in (_INCLUDE, _API):
-        with suppress(OSError):
-            return Path(folder, header).read_text("utf-8")
-    return ""
+    return next(filter(None, (texts.read(f"{top}/{header}") for top in (_INCLUDE, _API))), "")
 
 
 @functools.cache

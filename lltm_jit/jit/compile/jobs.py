@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..request import texts
 from ..user import settings
 from ..user.errors import check_wanted
 from ..user.progress import many
@@ -93,10 +94,7 @@ def _number(path: Path, *names: str) -> int | None:
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8").strip()
-    except OSError:
-        return ""
+    return texts.read(path).strip()
 
 
 _changed = threading.Condition()

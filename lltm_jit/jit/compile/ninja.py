@@ -14,12 +14,12 @@ import os
 import re
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,10 @@ _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has s
 # Variables that make tools print something else, write elsewhere, or run more jobs.
 _LEFT_OUT = ["MAKEFLAGS", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "FORCE_COLOR"]
 _FORMS = Path(__file__).with_name("forms")  # replace some of torch's headers
-_RULE = r"(?m)^rule {}\n(?:  (?!command).*\n)*  command = "
+_COMPILES = re.compile(r"(?m)^(rule (?:cuda_)?compile\n(?:  (?!command).*\n)*  command = )")
 _HAS_LINKER = re.compile(r"-fuse-ld|--ld-path")
 
 _turn = threading.Lock()  # held by a thread that lets torch write
-_inputs: set[int] = set()  # ends of pipes that are open while this process lives
 
 
 class BuildFile:
@@ -57,8 +56,8 @@ class BuildFile:
         self._request = request
         self.text = _adapted(_written(request), request)
         self.variables = dict(re.findall(r"(?m)^(\w+) = (.*)$", self.text))
-        rules = re.findall(_RULE.format(r"(\w+)") + "(.*)$", self.text)
-        self._rules = dict(rules)
+        told = re.findall(r"(?m)^rule (\w+)\n(?:  (?!command).*\n)*  command = (.*)$", self.text)
+        self._rules = dict(told)
 
     def commands(self) -> dict[str, str]:
         """The command of each object, as the shell gets it."""
@@ -90,8 +89,7 @@ class BuildFile:
             folder = headers[name].folder if name in headers and headers[name].digest else ""
             apart = halves and _rule(name) == "cuda_compile"
             if folder or apart:
-                rule = _RULE.format(_rule(name)) + r"(?!\$launcher)"
-                text = re.sub(rule, r"\g<0>$launcher", text)
+                text = _COMPILES.sub(r"\1$launcher", self.text)  # empty for the other objects
                 words = shlex.join([folder, "halves" if apart else ""])
                 lines.append(f"  launcher = {_escaped(f'{launcher} {words}')} ")
         if not request.spec.device_code:
@@ -102,8 +100,36 @@ class BuildFile:
             path.write_text(text, "utf-8", "surrogateescape")
 
     def run(self, jobs: int, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
-        """Run ninja with this many compilers, as :func:`run` does."""
-        return run(self._request, find_ninja(), jobs, on_line, on_tick)
+        """Run ninja with this many compilers in the folder of the request.
+
+        Calls ``on_line`` with each line of the output, and ``on_tick`` while there is none. Returns
+        ninja's exit status, negative if a signal ended it. However this function is left, no
+        process that it started survives.
+        """
+        environment = {k: v for k, v in os.environ.items() if k not in _LEFT_OUT}
+        environment |= {"NINJA_STATUS": "[%f/%t %e] ", **SPEAK_PLAINLY}
+        command = [interpreter(), "-I", "-S", "-X", "utf8", str(_GUARD), str(os.getpid())]
+        command += [str(find_ninja()), "-v", "-j", str(jobs), self._request.product]
+        try:
+            guard = subprocess.Popen(
+                command,
+                cwd=self._request.work,
+                stdin=subprocess.DEVNULL,  # a compiler that reads its input would wait for ever
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches this process alone, which ends the guard
+                umask=0o002 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o022,
+            )
+        except OSError as error:
+            raise ToolchainError(f"cannot start {command[0]}: {error.strerror}") from error
+        assert guard.stdout is not None
+        try:
+            with guard.stdout as output:
+                _pass_on(output.fileno(), guard, on_line, on_tick)
+            return guard.wait()
+        finally:
+            _end(guard)
 
 
 def _rule(name: str) -> str:
@@ -208,47 +234,6 @@ def _adapted(text: str, request: Request) -> str:
     return head
 
 
-def run(
-    request: Request,
-    ninja: Path,
-    jobs: int,
-    on_line: Callable[[str], None],
-    on_tick: Callable[[], None],
-) -> int:
-    """Run ninja in the folder of a request.
-
-    Calls ``on_line`` with each line of the output, and ``on_tick`` while there is none. Returns
-    ninja's exit status, negative if a signal ended it. However this function is left, no process
-    that it started survives.
-    """
-    environment = {k: v for k, v in os.environ.items() if k not in _LEFT_OUT}
-    environment |= {"NINJA_STATUS": "[%f/%t %e] ", **SPEAK_PLAINLY}
-    words = [str(ninja), "-v", "-j", str(jobs), request.product]
-    command = [interpreter(), "-I", "-S", "-X", "utf8", str(_GUARD), *words]
-    try:
-        guard = subprocess.Popen(
-            command,
-            cwd=request.work,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the guard
-            umask=0o002 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o022,
-        )
-    except OSError as error:
-        raise ToolchainError(f"cannot start {command[0]}: {error.strerror}") from error
-    assert guard.stdin is not None
-    assert guard.stdout is not None
-    _inputs.add(guard.stdin.fileno())
-    try:
-        with guard.stdout as output:
-            _pass_on(output.fileno(), guard, on_line, on_tick)
-        return guard.wait()
-    finally:
-        _end(guard)
-
-
 def _pass_on(
     output: int,
     guard: subprocess.Popen[bytes],
@@ -264,8 +249,8 @@ def _pass_on(
         if not waiting.poll(1000 * (_LAST_WORDS if failed else _TICK)):
             if ended:
                 return
-            if failed:
-                _hang_up(guard)  # ninja would wait for the compilers that still run
+            if failed:  # ninja would wait for the compilers that still run
+                guard.send_signal(signal.SIGHUP)
             ended = guard.poll() is not None
             on_tick()
             continue
@@ -278,17 +263,8 @@ def _pass_on(
             return
 
 
-def _hang_up(guard: subprocess.Popen[bytes]) -> None:
-    """Tell a guard that is still running to end what it started."""
-    assert guard.stdin is not None
-    if not guard.stdin.closed:
-        _inputs.discard(guard.stdin.fileno())
-        with suppress(BrokenPipeError):
-            guard.stdin.close()
-
-
 def _end(guard: subprocess.Popen[bytes]) -> None:
-    _hang_up(guard)
+    guard.send_signal(signal.SIGHUP)
     try:
         guard.wait(timeout=5)
     except subprocess.TimeoutExpired:
@@ -298,18 +274,6 @@ def _end(guard: subprocess.Popen[bytes]) -> None:
         from .guard import end_session  # most builds do not need it
 
         end_session(guard.pid)  # ninja and the compilers outlive a guard that was killed
-
-
-def _let_go() -> None:
-    """In a forked child, close the pipe: its copy would keep the guard alive after the parent."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in _inputs:
-        os.dup2(nothing, descriptor, inheritable=False)
-    os.close(nothing)
-    _inputs.clear()
-
-
-os.register_at_fork(after_in_child=_let_go)
 
 
 def interpreter() -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ class Command:
         if request.spec.constants:  # in front of the source, as if it included them
             before = f'#line 1 "{CONSTANTS}"\n{request.spec.macros}#line 1 "{self._source}"\n'
             text = before + text
-        read = [*self._read()]
+        read = self._read()
         how = (self._source, self._options, request.spec.functions)
         done = nvrtc.compile(self._nvrtc.path, text, *how)
         on_line(f"[1/1 {time.time() - began:.3f}] {command}")
@@ -117,25 +117,16 @@ class Command:
             (work / NINJA_LOG).write_text(f"# as ninja's\n0\t{took}\t0\t{name}\t0\n", "utf-8")
         return 0
 
-    def _read(self) -> Iterator[str]:
+    def _read(self) -> Iterable[str]:
         """The files that NVRTC may read: by all includes, under any condition, in any folder."""
         request = self._request
-        folders = [*request.searched, *self._folders]
         macros = dict(request.spec.constants)
         macros |= dict(re.findall(r"(?m)^-D\n?([\w]+)=(.*)$", "\n".join(self._options)))
-        seen, waiting = set[str](), [self._source]
-        while waiting:
-            path = waiting.pop()
-            if path in seen or not os.path.isfile(path):
-                continue
-            seen.add(path)
-            yield path
-            names = files.text(path).includes
-            if request.is_own(path):
-                names = (*names, *self._included(path, macros))
-            for name in names:
-                places = (os.path.dirname(path), *folders)
-                waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
+
+        def rare(path: str) -> Iterable[str]:
+            return self._included(path, macros) if request.is_own(path) else ()
+
+        return files.closure([self._source], [*request.searched, *self._folders], rare)
 
     def _included(self, path: str, macros: dict[str, str]) -> Iterator[str]:
         """The names that one of the user's files includes, also in rare spellings and by macros.

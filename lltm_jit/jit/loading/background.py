@@ -1,9 +1,9 @@
 """The build that an import starts: a child process runs the command ``build`` in the background.
 
-The child ends when the pipe to it closes, so it never outlives this process; the objects that it
-has compiled are kept. The first use of an extension waits for the child's lock of it, or builds the
-extension itself. As soon as this process loads another extension, the child is ended, because the
-user's own work goes first.
+The kernel ends the child when the thread of the import is gone, so it never outlives this process;
+the objects that it has compiled are kept. The first use of an extension waits for the child's lock
+of it, or builds the extension itself. As soon as this process loads another extension, the child is
+ended, because the user's own work goes first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -25,27 +26,24 @@ if TYPE_CHECKING:
 _LOCK = "import"  # the child holds it, so that the other ranks of a job start none
 _NICE = 5
 _PATIENCE = 2.0  # seconds that a child has to end
-# Not `-m`, which would import from the current directory first. The child ends when its standard
-# input does. SIGKILL ends it while it imports, because Ctrl-C may get lost then. SIGINT ends it
-# once it builds, and the objects compiled by then are kept.
-_CODE = f"""import json, os, signal, sys, threading
-how = signal.SIGKILL
-def end_with_parent():
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), how)
-signal.signal(signal.SIGINT, signal.default_int_handler)
-threading.Thread(target=end_with_parent, daemon=True).start()
+# Not `-m`, which would import from the current directory first. SIGHUP ends the child, from this
+# process or from the kernel, at once while it imports, because Ctrl-C may get lost then. Once it
+# builds, SIGHUP is a Ctrl-C, and the objects compiled by then are kept.
+_CODE = f"""import ctypes, json, os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
+ctypes.CDLL(None).prctl(1, signal.SIGHUP)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit()
 os.nice({_NICE})
 sys.path[:] = json.loads(sys.argv.pop(1))
 from lltm_jit.cli import main
-how = signal.SIGINT
+signal.signal(signal.SIGHUP, signal.default_int_handler)
 sys.exit(main())
 """
 
 _child: subprocess.Popen[bytes] | None = None
 _names: set[str] = set()  # the extensions that the child builds
-_pipe: tuple[int, os.stat_result]  # our end of the pipe to the child
 _turn = threading.Lock()
 
 
@@ -57,7 +55,7 @@ def start(specs: list[Spec]) -> None:
     from ..compile.ninja import interpreter
     from ..store import cache, lock
 
-    global _child, _pipe
+    global _child
     with _turn, suppress(OSError, LltmJitError):
         wanted = _names | {spec.name for spec in specs}
         _end()
@@ -66,11 +64,11 @@ def start(specs: list[Spec]) -> None:
         if held is None:
             return
         path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
-        theirs, ours = os.pipe()
+        told = [str(os.getpid()), path]
         try:
             _child = subprocess.Popen(
-                [interpreter(), "-I", "-c", _CODE, path, "build", *sorted(wanted)],
-                stdin=theirs,
+                [interpreter(), "-I", "-c", _CODE, *told, "build", *sorted(wanted)],
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "LLTM_JIT_AT_IMPORT": "0"},
@@ -78,9 +76,7 @@ def start(specs: list[Spec]) -> None:
                 pass_fds=[held],
             )
         finally:
-            os.close(theirs)
             lock.close(held)
-        _pipe = (ours, os.fstat(ours))
         _names.update(wanted)
 
 
@@ -105,17 +101,13 @@ def _end() -> None:
     child, _child = _child, None
     _names.clear()
     if child is not None:
-        descriptor, then = _pipe
-        with suppress(OSError):
-            # A program that becomes a daemon closes all open files, and may reuse the number.
-            if os.path.samestat(os.fstat(descriptor), then):
-                os.close(descriptor)
+        child.send_signal(signal.SIGHUP)
         with suppress(subprocess.TimeoutExpired):
             child.wait(timeout=_PATIENCE)
 
 
 def _forget() -> None:
-    """A forked child closes its copy of the pipe, which would keep the other child alive."""
+    """A forked process has no child: that one is its parent's."""
     global _turn
     _turn = threading.Lock()
     if _child is not None:

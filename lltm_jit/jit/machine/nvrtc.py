@@ -92,7 +92,7 @@ def compile(
         log = text_of("ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status:
             return Compiled(b"", {}, log or f"nvrtc: error: {_words(library, status)}")
-        symbols = {f: [symbol_of(f), _demangled(symbol_of(types[f]))] for f in functions}
+        symbols = {f: [symbol_of(f), _type_in(symbol_of(types[f]))] for f in functions}
         virtual = any("arch=compute_" in option for option in options)
         return Compiled(text_of("PTX" if virtual else "CUBIN"), symbols, log)
     finally:
@@ -108,13 +108,18 @@ def architectures(path: str) -> list[tuple[int, int]]:
     return [divmod(each, 10) for each in found]
 
 
-def _demangled(symbol: str) -> str:
+def _type_in(symbol: str) -> str:
     """The type in the name of an instance of ``lltm_jit_type``."""
+    return demangled(symbol).partition("<")[2].rpartition(">")[0]
+
+
+def demangled(symbol: str) -> str:
+    """The name of a symbol in C++; the symbol itself if it is no such name."""
     runtime = ctypes.CDLL("libstdc++.so.6")  # torch has loaded it
     runtime.__cxa_demangle.restype = ctypes.c_void_p
     text = ctypes.c_void_p(runtime.__cxa_demangle(symbol.encode(), None, None, None))
     try:
-        return ctypes.string_at(text).decode().partition("<")[2].rpartition(">")[0]
+        return ctypes.string_at(text).decode() if text else symbol
     finally:
         runtime.free(text)
 

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -270,10 +270,15 @@ def looked_up(
     return sorted(names), found
 
 
-def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
+def closure(
+    paths: Iterable[str],
+    folders: Iterable[str],
+    more: Callable[[str], Iterable[str]] = lambda path: (),
+) -> dict[str, str]:
     """The digests of texts, and of what they include from their own or from these folders.
 
     Conditions are ignored, so this finds more than a compiler reads, except names made by macros.
+    ``more`` tells further names that a text includes.
     """
     found: dict[str, str] = {}
     tried, waiting = set(), [*paths]
@@ -285,7 +290,7 @@ def closure(paths: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
         with suppress(OSError, ValueError):  # no file, or none that can be read
             content = text(path)
             found[path] = content.digest
-            for name in content.includes:
+            for name in (*content.includes, *more(path)):
                 places = (os.path.dirname(path), *folders)
                 waiting += [os.path.normpath(os.path.join(place, name)) for place in places]
     return found

@@ -131,11 +131,38 @@ def test_cache_cleared_while_a_build_fails(bench, gate, removed):
     assert_next_one_builds(bench)
 
 
-def test_a_compiler_that_reads_its_input_finds_none():
-    """And does not wait for what the builder has to say."""
-    process = subprocess.Popen([sys.executable, guard.__file__, "cat"], stdin=PIPE, stdout=PIPE)
-    assert process.wait(timeout=30) == 0
-    process.communicate()
+def test_a_compiler_that_reads_its_input_finds_none(bench, monkeypatch):
+    """And does not wait for it."""
+    reading = bench.directory / "reading"
+    reading.write_text(f'#!/bin/sh\ncat\nexec {os.environ["CXX"]} "$@"\n')
+    reading.chmod(0o755)
+    monkeypatch.setenv("CXX", str(reading))
+    bench.load()
+    assert bench.counts == ALL
+
+
+def test_a_guard_hears_the_end_of_a_program_that_is_deaf_to_signals():
+    """Such as one that `nohup` has started: its processes inherit this."""
+    program = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGTERM})\n"
+        "words = [sys.executable, sys.argv[1], str(os.getpid())]\n"
+        "words += ['sh', '-c', 'echo $$; sleep 100']\n"
+        "subprocess.Popen(words, start_new_session=True)\ntime.sleep(100)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, guard.__file__], stdout=PIPE)
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    wait_for(lambda: not alive(pid))
+    process.stdout.close()
+
+
+def test_a_guard_whose_program_is_gone_runs_nothing(tmp_path):
+    words = [sys.executable, guard.__file__, str(os.getppid()), "touch", str(tmp_path / "ran")]
+    assert subprocess.run(words, start_new_session=True).returncode == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_of_any_name_is_found():
@@ -148,7 +175,7 @@ def test_a_process_of_any_name_is_found():
 
 
 def test_a_process_that_forked_during_a_build_does_not_keep_its_guard_alive(bench, gate):
-    """It has the other end of the guard's pipe, too, and closes it."""
+    """The kernel tells the guard that the thread of the build is gone."""
     bench.write("one/one.cpp", gate.order)
     program = (
         "import os, threading, time\nfrom lltm_jit import jit\n"
