@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "core/channel_sum/host.h"
 #include "core/host/checks.h"
 #include "core/launch/device.h"
 #include "stylegan/filtered_lrelu/mma/host/variant.h"
@@ -180,7 +179,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& i
   const KernelGuard guard(in.x);
   if (nothing_to_do(in.x, sizes)) {
     const Tensor y = empty_result(in.x, sizes);
-    return {y, in.with_sums ? channel_sum(y, 1) : empty({0}, in.x)};
+    return {y, in.with_sums ? y.sum({0, 2, 3}) : empty({0}, in.x)};
   }
   Call call(in, sizes, std::nullopt);
   call.with_signs(in.signs.contiguous(), Signs::Read, as_int(in.sign_size[0]),
@@ -188,7 +187,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& i
                   in.sign_phase);
   if (!run(call, in.with_sums)) return filtered_lrelu_linear_formula(in);
   if (!in.with_sums) return {call.y, empty({0}, in.x)};
-  return {call.y, call.sums.defined() ? call.sums : channel_sum(call.y, 1)};
+  return {call.y, call.sums.defined() ? call.sums : call.y.sum({0, 2, 3})};
 }
 
 }  // namespace lltm_jit

@@ -131,8 +131,7 @@ ChannelSumArgs sums_of(const BiasActArgs& args) {
           .parts = args.parts,
           .outer = args.outer,
           .channels = args.channels,
-          .inner = args.inner,
-          .type = args.type};
+          .inner = args.inner};
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 // Note [Two ways through a tensor]
 // A thread whose packs all have the same channels keeps their biases in registers, and the sums of
-// dx that make db: see Note [Sums in a fixed order] in core/channel_sum/maths.h. A tensor whose channels are last is read in rows: the pattern of
+// dx that make db: see Note [Sums in a fixed order] in core/channel_sum/cpu.h. A tensor whose channels are last is read in rows: the pattern of
 // channels repeats after some packs, the period, and a thread stays in one column of it. Other
 // tensors are read in runs: a block stays with one channel.
 #pragma once

@@ -178,8 +178,6 @@ def test_two_blocks_share_an_sm(planner, gpu, type, tile):
 def test_small_images_have_the_smallest_tile_that_holds_them(planner, size, down, tile):
     call = {"shape": (2, 3, size, size), "up": 1, "fu": (1, 0), "down": down}
     for taps in (12, 24):
-        planned, rows, columns, _ = planner.plan(
-            fd=(taps, 0), padding=(taps - down) // 2, **call
-        )
+        planned, rows, columns, _ = planner.plan(fd=(taps, 0), padding=(taps - down) // 2, **call)
         assert planned == "Direct"
         assert (rows, columns) == tile
