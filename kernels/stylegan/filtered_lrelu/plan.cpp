@@ -78,7 +78,7 @@ bool takes_tensor_cores(const FilteredLreluArgs& args, const FlrGpu& gpu, FlrPla
 FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu) {
   FlrPlan plan{};
   if (takes_tensor_cores(args, gpu, &plan)) return plan;
-  // The formula makes v once. Only filters much longer than any known network's exceed this.
+  // The formula makes v once. Only filters longer than any published network's exceed this.
   constexpr double kMostRepeated = 4;
   plan.tile = tile_for(args, gpu);
   const bool direct = plan.tile.rows > 0 && repeated(args, plan.tile) <= kMostRepeated;

@@ -92,7 +92,8 @@ struct PassPacks {
     }
   }
 
-  // Computes the results. b(p, v) is an element's bias; take(p, v, result) gets its result unrounded. Elements outside `places` are zeros, and so are their dx.
+  // Computes the results. b(p, v) is an element's bias; take(p, v, result) gets its result
+  // unrounded. Elements outside `places` are zeros, and so are their dx.
   template <typename Bias, typename Take>
   __device__ __forceinline__ void compute(const BiasActArgs& args, const BiasActNumbers<T>& numbers,
                                           const Bias& b, const Take& take) {

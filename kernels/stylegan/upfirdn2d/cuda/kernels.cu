@@ -22,10 +22,10 @@ namespace {
 // Note [Which kernel]
 // Strips run if both axes have the factors (1, 1), (2, 1) or (1, 2) and at most 8 taps, or 24 if the filter
 // is separable; not in double. An image or plane must be below 2^31 elements, with padding and inserted
-// zeros, so that its offsets have 32 bits; tensors may be larger. Of these calls, planes of
-// the 16-bit types without upsampling run on tensor cores if the operands fit: Note [Bands]. Any other
-// separable filter is applied in tiles, one axis after the other. All other filters are applied directly,
-// one result per thread.
+// zeros, so that its offsets have 32 bits; tensors may be larger. Of these calls, planes of the 16-bit
+// types without upsampling run on tensor cores if the operands fit: Note [Bands]. Any other separable
+// filter is applied in tiles, one axis after the other. All other filters are applied directly, one result
+// per thread.
 
 bool has_strip_kernel(const Upfirdn2dArgs& args) {
   const UpfirdnAxis &x = args.horizontal, &y = args.vertical;
