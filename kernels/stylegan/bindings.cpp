@@ -7,7 +7,7 @@
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit;
   Module module(m, "lltm_jit", python::Tensors::Plain);
-  module.add<ops::bias_act, ops::bias_act_backward, ops::bias_act_second>();
+  module.add<ops::bias_act, ops::bias_act_backward>();
   module.add<ops::fused_bias_act>();
   module.add<ops::upfirdn2d>();
   module.add_function<resample2d>("resample2d");

@@ -1,13 +1,33 @@
-// Sums over all dimensions but the channels, on the CPU: see Note [Sums in a fixed order].
+// Sums of a dense tensor [outer, channels, inner] over all dimensions but the channels, on the CPU: a
+// bias's gradient.
+//
+// Note [Sums in a fixed order]
+// A channel's outer * inner items are divided into parts whose number depends on the sizes alone.
+// Each part is summed in a fixed order, and then the parts' sums are added from the first to the
+// last. So neither the number nor the timing of the threads changes a bit.
 #pragma once
 
 #include <algorithm>
 
-#include "core/channel_sum/maths.h"
 #include "core/launch/parallel.h"
 #include "core/types/vectorized.h"
 
 namespace lltm_jit {
+
+struct ChannelSumArgs {
+  const void* x;  // [outer, channels, inner], dense
+  void* sums;     // [channels], written
+  void* parts;    // [channel_sum_parts(), channels] of the arithmetic type, written
+  int64_t outer, channels, inner;
+};
+
+// The number of parts: enough for every core of a large chip. Where inner is 1, a task sums many
+// channels at once, so its parts are shorter.
+inline int64_t channel_sum_parts(const ChannelSumArgs& args) {
+  constexpr int64_t kMostParts = 256;
+  const int64_t parts = args.outer * args.inner / (args.inner == 1 ? 128 : 4096);
+  return std::clamp(parts, int64_t(1), kMostParts);
+}
 
 // A block has this many terms, and a block of blocks has this many blocks: rounding errors grow
 // with the longest chain of additions.
@@ -73,6 +93,7 @@ opmath_t<scalar_t> sum_items(const ChannelSumArgs& args, int64_t channel, int64_
   return sum;
 }
 
+// The elements of x and of the sums have the type scalar_t.
 template <typename scalar_t>
 void channel_sum_as(const ChannelSumArgs& args) {
   constexpr int64_t kChannels = 64;  // per task
@@ -97,11 +118,6 @@ void channel_sum_as(const ChannelSumArgs& args) {
   const int64_t tasks = count * blocks, elements = std::max<int64_t>(1, items * args.channels);
   for_each_task(tasks, std::max<int64_t>(1, tasks * kGrainElements / elements), task);
   sum_rows(parts, args.channels, count, args.channels, static_cast<scalar_t*>(args.sums));
-}
-
-template <typename Args>
-void channel_sum_cpu(const Args& args) {
-  dispatch_floating(args.type, [&](auto scalar) { channel_sum_as<decltype(scalar)>(args); });
 }
 
 }  // namespace lltm_jit

@@ -83,12 +83,11 @@ bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t colu
 }
 
 // Describes a dense tensor, sizes given from the fastest dimension on, for boxes that lie densely
-// in shared memory or with their chunks of 16 bytes swizzled. False if the engine cannot take it: a
-// row is no multiple of 16 bytes, or a box is too large.
+// in shared memory. False if the engine cannot take it: a row is no multiple of 16 bytes, or a box
+// is too large.
 template <typename scalar_t, int rank>
 bool encode_dense_map(CUtensorMap* map, const void* tensor, const int64_t (&sizes)[rank],
-                      const int (&box)[rank],
-                      CUtensorMapSwizzle order = CU_TENSOR_MAP_SWIZZLE_NONE) {
+                      const int (&box)[rank]) {
   cuuint64_t all[rank], strides[rank - 1];
   cuuint32_t of_box[rank], steps[rank];
   uint64_t stride = sizeof(scalar_t);
@@ -99,10 +98,11 @@ bool encode_dense_map(CUtensorMap* map, const void* tensor, const int64_t (&size
     if (k > 0) strides[k - 1] = stride;
     stride *= all[k];
   }
-  return map_encoder() && map_encoder()(map, map_type<scalar_t>(), rank, const_cast<void*>(tensor),
-                                        all, strides, of_box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                        order, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return map_encoder() &&
+         map_encoder()(map, map_type<scalar_t>(), rank, const_cast<void*>(tensor), all, strides,
+                       of_box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 }  // namespace lltm_jit

@@ -160,16 +160,16 @@ BiasActGradients backward_formula(const BiasActBackwardInputs& in) {
           in.output_mask[1] ? sum_of_channels(grad_x, in.kind).to(dtype) : Tensor()};
 }
 
-BiasActSecondGradients second_formula(const BiasActSecondInputs& in) {
-  check_second(in);
+std::vector<Tensor> second_formula(const Tensor& grad_grad, const Tensor& grad, const Tensor& x,
+                                   const OptionalTensor& b, const BiasActKind& kind) {
   const NoAutocast guard;
-  const auto dtype = in.grad.scalar_type();
-  const Tensor grad_grad = widened(in.grad_grad);
-  const Slopes at = slopes_of_x(in.x, in.b, in.kind);
-  const Tensor d_grad = masked(grad_grad * at.first, at.y, in.kind, dtype);
-  const Tensor d_x = masked(grad_grad * widened(in.grad) * at.second, at.y, in.kind, dtype);
-  return {result_like(in.grad_grad, d_grad.to(dtype)), result_like(in.grad_grad, d_x.to(dtype)),
-          in.b ? sum_of_channels(d_x, in.kind).to(dtype) : Tensor()};
+  const auto dtype = grad.scalar_type();
+  const Tensor of_grad_x = widened(grad_grad);
+  const Slopes at = slopes_of_x(x, b, kind);
+  const Tensor d_grad = masked(of_grad_x * at.first, at.y, kind, dtype);
+  const Tensor d_x = masked(of_grad_x * widened(grad) * at.second, at.y, kind, dtype);
+  return {result_like(grad, d_grad.to(dtype)), result_like(x, d_x.to(dtype)),
+          b ? sum_of_channels(d_x, kind).to(dtype) : Tensor()};
 }
 
 }  // namespace lltm_jit

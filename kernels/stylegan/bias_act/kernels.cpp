@@ -16,15 +16,15 @@ namespace {
 
 // The results that a pass is asked for.
 struct Wanted {
-  bool tensors = true, sums = false;
+  bool tensor = true, sums = false;
 };
 
 struct Given {
-  std::array<Tensor, 2> tensors;
-  Tensor sums;  // of the first tensor, for each index of `dim`
+  Tensor tensor;
+  Tensor sums;  // for each index of `dim`
 };
 
-// Runs a pass on checked tensors of one shape. The results have the memory format of the first.
+// Runs a pass on checked tensors of one shape. The result has the memory format of the first.
 Given run_pass(Pass pass, const BiasAct& op,
                std::initializer_list<std::reference_wrapper<const Tensor>> inputs,
                const OptionalTensor& b, int64_t dim, Wanted wanted) {
@@ -32,9 +32,8 @@ Given run_pass(Pass pass, const BiasAct& op,
   const KernelGuard guard(x);
   const auto format = x.suggest_memory_format();
   Given given;
-  const auto tensors = pass == Pass::Second ? 2 : 1;
-  const bool write = wanted.tensors || !x.is_cuda();  // the CPU's sums read what it wrote
-  for (int k = 0; k < tensors && write; ++k) given.tensors[k] = empty(x.sym_sizes(), x, format);
+  const bool write = wanted.tensor || !x.is_cuda();  // the CPU's sums read what it wrote
+  if (write) given.tensor = empty(x.sym_sizes(), x, format);
   if (wanted.sums) given.sums = empty({x.sym_size(dim)}, x);
   if (x.is_meta()) return given;
   if (x.numel() == 0) {
@@ -46,14 +45,14 @@ Given run_pass(Pass pass, const BiasAct& op,
   args.op = op;
   args.type = floating_type(x.scalar_type());
   args.numel = x.numel();
-  std::array<Tensor, 3> dense;
+  std::array<Tensor, 2> dense;
   size_t k = 0;
   for (const Tensor& input : inputs) {
     dense[k] = input.contiguous(format);
     args.inputs[k] = dense[k].const_data_ptr();
     ++k;
   }
-  for (int k = 0; k < tensors && write; ++k) args.outputs[k] = given.tensors[k].mutable_data_ptr();
+  if (write) args.output = given.tensor.mutable_data_ptr();
   args.outer = args.channels = 1;
   args.inner = args.numel;
   Tensor values, parts;
@@ -124,7 +123,7 @@ BiasAct numbers(const BiasActKind& kind, const Tensor& x) {
 Tensor bias_act_kernel(const BiasActInputs& in) {
   check_bias_act(in);
   const int64_t dim = in.b ? bias_dim(in.kind, in.x) : 0;
-  return run_pass(Pass::Forward, numbers(in.kind, in.x), {in.x}, in.b, dim, {}).tensors[0];
+  return run_pass(Pass::Forward, numbers(in.kind, in.x), {in.x}, in.b, dim, {}).tensor;
 }
 
 BiasActGradients backward_kernel(const BiasActBackwardInputs& in) {
@@ -133,19 +132,7 @@ BiasActGradients backward_kernel(const BiasActBackwardInputs& in) {
   const int64_t dim = in.b || want_b ? bias_dim(in.kind, in.grad) : 0;
   Given given = run_pass(Pass::Backward, numbers(in.kind, in.grad),
                          {in.grad, in.saved ? *in.saved : in.grad}, in.b, dim, {want_x, want_b});
-  return {want_x ? given.tensors[0] : Tensor(), given.sums};
-}
-
-BiasActSecondGradients second_kernel(const BiasActSecondInputs& in) {
-  check_second(in);
-  const int64_t dim = in.b ? bias_dim(in.kind, in.grad) : 0;
-  const Given given = run_pass(Pass::Second, numbers(in.kind, in.grad),
-                               {in.grad_grad, in.grad, in.x}, in.b, dim, {});
-  const auto& [d_grad, d_x] = given.tensors;
-  if (!in.b) return {d_grad, d_x, Tensor()};
-  // The backward pass of the identity sums d_x.
-  const BiasAct identity{Act::Linear, 0, 1, kInfinity, kInfinity};
-  return {d_grad, d_x, run_pass(Pass::Backward, identity, {d_x, d_x}, {}, dim, {false, true}).sums};
+  return {want_x ? given.tensor : Tensor(), given.sums};
 }
 
 }  // namespace lltm_jit

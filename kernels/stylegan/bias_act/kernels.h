@@ -1,5 +1,5 @@
-// bias_act: y = clamp(gain f(x + b)), with b along one dimension: the maths of f and its first two
-// derivatives, and the arguments of the kernels.
+// bias_act: y = clamp(gain f(x + b)), with b along one dimension: the maths of f and of its
+// derivative, and the arguments of the kernels.
 //
 // Note [What a derivative needs]
 // linear, relu and lrelu consist of one or two lines: the backward pass needs only the sign of t = x +
@@ -104,38 +104,36 @@ LLTM_JIT_HOST_DEVICE T tanh_of(T t, const Sigmoids<T>&) {  // the sigmoids of 2 
   return Math<T>::tanh(t);
 }
 
-// f(t), f'(t) and f''(t) of a curve.
+// f(t) and f'(t) of a curve.
 template <typename T>
 struct Curve {
-  T value, first, second;
+  T value, first;
 };
 template <Act act, typename T>
 LLTM_JIT_HOST_DEVICE Curve<T> curve(T t) {
   using M = Math<T>;
-  const T zero(0), one(1), two(2);
+  const T zero(0), one(1);
   if constexpr (act == Act::Tanh) {
-    const Sigmoids<T> s(two * t);
-    const T first = T(4) * s.product;
-    return {tanh_of(t, s), first, T(-2) * (M::tanh(t) * first)};
+    const Sigmoids<T> s(T(2) * t);
+    return {tanh_of(t, s), T(4) * s.product};
   } else if constexpr (act == Act::Elu || act == Act::Selu) {
     const T above(act == Act::Elu ? 1 : kSeluScale);
     const T below =
         T(act == Act::Elu ? 1 : kSeluScale * kSeluAlpha) * M::exp(M::where_positive(t, zero, t));
-    return {activation<act>(t, zero), M::where_positive(t, above, below),
-            M::where_positive(zero - t, below, zero)};
+    return {activation<act>(t, zero), M::where_positive(t, above, below)};
   } else {
     const Sigmoids<T> s(t);
     if constexpr (act == Act::Sigmoid) {
-      return {s.of, s.product, zero - s.product * M::tanh(T(0.5) * t)};
+      return {s.of, s.product};
     } else if constexpr (act == Act::Softplus) {
-      return {activation<act>(t, zero), s.of, s.product};
+      return {activation<act>(t, zero), s.of};
     } else {
-      return {t * s.of, s.of * (one + t * s.of_minus), s.product * (two + t * (s.of_minus - s.of))};
+      return {t * s.of, s.of * (one + t * s.of_minus)};
     }
   }
 }
 
-// Whether f consists of straight lines, and so has no second derivative.
+// Whether f consists of straight lines.
 LLTM_JIT_HOST_DEVICE constexpr bool is_straight(Act act) {
   return act == Act::Linear || act == Act::Relu || act == Act::Lrelu;
 }
@@ -145,14 +143,15 @@ template <Act known>
 struct ActConstant {
   static constexpr Act value = known;
 };
-template <bool straight_too, typename Function>
+template <typename Function>
 LLTM_JIT_HOST_DEVICE void with_act(Act act, const Function& function) {
-  if constexpr (straight_too) {
-    if (act == Act::Linear) return function(ActConstant<Act::Linear>());
-    if (act == Act::Relu) return function(ActConstant<Act::Relu>());
-    if (act == Act::Lrelu) return function(ActConstant<Act::Lrelu>());
-  }
   switch (act) {
+    case Act::Linear:
+      return function(ActConstant<Act::Linear>());
+    case Act::Relu:
+      return function(ActConstant<Act::Relu>());
+    case Act::Lrelu:
+      return function(ActConstant<Act::Lrelu>());
     case Act::Tanh:
       return function(ActConstant<Act::Tanh>());
     case Act::Sigmoid:
@@ -174,12 +173,9 @@ LLTM_JIT_HOST_DEVICE void with_act(Act act, const Function& function) {
 enum class Pass : int8_t {
   Forward,   // (x) -> y
   Backward,  // (dy, y of a line or x of a curve) -> dx
-  Second,    // of a curve: (d_dx, dy, x) -> d_dy, d_x
 };
 template <Pass pass>
 inline constexpr int kInputsOf = static_cast<int>(pass) + 1;
-template <Pass pass>
-inline constexpr int kOutputsOf = pass == Pass::Second ? 2 : 1;
 
 // y clamped to [-clamp, clamp]. A NaN stays a NaN.
 template <typename T>
@@ -198,23 +194,18 @@ LLTM_JIT_HOST_DEVICE T masked(const BiasActNumbers<T>& numbers, T y, T value) {
 
 // `b` is the element's bias; a derivative of a line needs none.
 template <Pass pass, Act act, typename T>
-LLTM_JIT_HOST_DEVICE void bias_act_step(const BiasActNumbers<T>& numbers,
-                                        const T (&in)[kInputsOf<pass>], const T& b,
-                                        T (&out)[kOutputsOf<pass>]) {
-  constexpr int kSaved = kInputsOf<pass> - 1;
+LLTM_JIT_HOST_DEVICE T bias_act_step(const BiasActNumbers<T>& numbers,
+                                     const T (&in)[kInputsOf<pass>], const T& b) {
   if constexpr (pass == Pass::Forward) {
-    T y = activation<act>(T(in[0] + b), numbers.alpha);
-    out[0] = limited(T(numbers.gain * y), numbers.clamp);
+    const T y = activation<act>(T(in[0] + b), numbers.alpha);
+    return limited(T(numbers.gain * y), numbers.clamp);
   } else if constexpr (is_straight(act)) {
-    const T y = in[kSaved], first = slope<act>(T(numbers.sign * y), numbers.alpha);
-    out[0] = masked(numbers, y, T(in[0] * (numbers.gain * first)));
+    const T y = in[1], first = slope<act>(T(numbers.sign * y), numbers.alpha);
+    return masked(numbers, y, T(in[0] * (numbers.gain * first)));
   } else {
-    const Curve<T> f = curve<act>(T(in[kSaved] + b));
+    const Curve<T> f = curve<act>(T(in[1] + b));
     const T y = numbers.gain * f.value;
-    out[0] = masked(numbers, y, T(in[0] * (numbers.gain * f.first)));
-    if constexpr (pass == Pass::Second) {
-      out[1] = masked(numbers, y, T(in[0] * in[1] * (numbers.gain * f.second)));
-    }
+    return masked(numbers, y, T(in[0] * (numbers.gain * f.first)));
   }
 }
 
@@ -225,10 +216,10 @@ struct BiasActArgs {
   Pass pass;
   ElementType type;
   BiasAct op;
-  const void* inputs[3];  // [numel] of `type`
-  void* outputs[2];       // [numel] of `type`, written
+  const void* inputs[2];  // [numel] of `type`
+  void* output;           // [numel] of `type`, written; or null: on CUDA, only `sums` are wanted
   const void* b;          // [channels] of `type`, or null
-  void* sums;             // [channels] of `type`: sums of outputs[0] in Pass::Backward; or null
+  void* sums;             // [channels] of `type`: sums of `output` in Pass::Backward; or null
   void* parts;            // sum_parts_numel() of the arithmetic type, written; null without `sums`
   int64_t numel, outer, channels, inner;
 };
@@ -238,7 +229,7 @@ int64_t sum_parts_numel_cpu(const BiasActArgs& args);
 void bias_act_cpu(const BiasActArgs& args);
 
 #ifdef LLTM_JIT_CUDA
-// Defined in cuda/forward_and_second.cu. The launch enqueues on `stream`; numel is positive.
+// Defined in cuda/backward.cu and cuda/forward.cu. The launch enqueues on `stream`; numel is positive.
 int64_t sum_parts_numel_cuda(const BiasActArgs& args);
 cudaError_t launch_bias_act(const BiasActArgs& args, cudaStream_t stream);
 #endif

@@ -88,16 +88,6 @@ void check_backward(const BiasActBackwardInputs& in) {
               "(): expected saved to be a tensor, but got None");
 }
 
-void check_second(const BiasActSecondInputs& in) {
-  const char* function = "bias_act_second";
-  check_derivative(function, in.grad, in.kind, in.b);
-  const Argument grad{function, "grad", in.grad};
-  check_like({function, "grad_grad", in.grad_grad}, grad, in.grad.sym_sizes(), "grad.shape");
-  check_like({function, "x", in.x}, grad, in.grad.sym_sizes(), "grad.shape");
-  TORCH_CHECK(!is_straight(in.kind.activation()), function,
-              "(): expected act to have a second derivative, but got ", in.kind.act);
-}
-
 namespace {
 
 // -------------------------------------------------------------------------------------- autograd --
@@ -163,9 +153,7 @@ std::vector<Tensor> second_gradients(const BiasActKind& kind, const BackwardPass
                                kind.alpha, kind.gain, kind.clamp, {true, false});
     return {d_grad, none, none};
   }
-  auto [d_grad, d_x, d_b] = ops::bias_act_second(total, grad, saved, as_optional(b), kind.dim,
-                                                 kind.act, kind.alpha, kind.gain, kind.clamp);
-  return {d_grad, d_x, d_b};
+  return second_formula(total, grad, saved, as_optional(b), kind);
 }
 
 BiasActGradients backward_autograd(const BiasActBackwardInputs& in) {
@@ -267,13 +255,6 @@ Operator<OfBiasActBackward> ops::bias_act_backward{
     .kernel = flat<backward_kernel>,
     .formula = flat<backward_formula>,
     .autograd = flat<backward_autograd>,
-};
-
-Operator<OfBiasActSecond> ops::bias_act_second{
-    .name = "lltm_jit::bias_act_second",
-    .kernel = flat<second_kernel>,
-    .formula = flat<second_formula>,
-    .autograd = ByFormula<ops::bias_act_second>::autograd,
 };
 
 Composite<OfFusedBiasAct> ops::fused_bias_act{

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "core/host/operator.h"
 #include "stylegan/bias_act/kernels.h"
@@ -40,15 +41,7 @@ struct BiasActBackwardInputs {
   std::array<bool, 2> output_mask;  // whether grad_x and grad_b are wanted
 };
 
-struct BiasActSecondInputs {
-  const Tensor &grad_grad, &grad, &x;
-  const OptionalTensor& b;
-  BiasActKind kind;
-};
-
-// The results of the two derivatives.
-using BiasActGradients = std::tuple<Tensor, Tensor>;                // of x, b
-using BiasActSecondGradients = std::tuple<Tensor, Tensor, Tensor>;  // of grad, x, b
+using BiasActGradients = std::tuple<Tensor, Tensor>;  // of x, b
 
 // The signatures of the schemas, which have the structs' members as arguments.
 using OfBiasAct = Tensor(const Tensor& x, const OptionalTensor& b, int64_t dim, int64_t act,
@@ -57,10 +50,6 @@ using OfBiasActBackward = BiasActGradients(const Tensor& grad, const OptionalTen
                                            const OptionalTensor& b, int64_t dim, int64_t act,
                                            double alpha, double gain, Clamp clamp,
                                            std::array<bool, 2> output_mask);
-using OfBiasActSecond = BiasActSecondGradients(const Tensor& grad_grad, const Tensor& grad,
-                                               const Tensor& x, const OptionalTensor& b,
-                                               int64_t dim, int64_t act, double alpha, double gain,
-                                               Clamp clamp);
 using OfFusedBiasAct = Tensor(const Tensor& input, const OptionalTensor& bias,
                               const OptionalTensor& refer, int64_t act, int64_t grad, double alpha,
                               double scale);
@@ -68,7 +57,6 @@ using OfFusedBiasAct = Tensor(const Tensor& input, const OptionalTensor& bias,
 namespace ops {
 extern Operator<OfBiasAct> bias_act;
 extern Operator<OfBiasActBackward> bias_act_backward;
-extern Operator<OfBiasActSecond> bias_act_second;
 extern Composite<OfFusedBiasAct> fused_bias_act;
 }  // namespace ops
 
@@ -77,7 +65,6 @@ void check_bias(const char* function, const char* input_name, const Tensor& inpu
                 const char* bias_name, const OptionalTensor& bias, int64_t dim);
 void check_bias_act(const BiasActInputs& in);
 void check_backward(const BiasActBackwardInputs& in);
-void check_second(const BiasActSecondInputs& in);
 
 // The clamp as a value of the tensors' type: results that round to it, or beyond it, were clamped.
 Clamp rounded_clamp(const BiasActKind& kind, at::ScalarType dtype);
@@ -87,7 +74,6 @@ int64_t bias_dim(const BiasActKind& kind, const Tensor& x);
 // Runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
 Tensor bias_act_kernel(const BiasActInputs& in);
 BiasActGradients backward_kernel(const BiasActBackwardInputs& in);
-BiasActSecondGradients second_kernel(const BiasActSecondInputs& in);
 
 // Formulas in operations of torch, in formula.cpp: for every device, vmap, forward-mode
 // differentiation and further derivatives. They can be differentiated any number of times.
@@ -95,6 +81,8 @@ Tensor widened(const Tensor& tensor);
 Tensor along(const Tensor& b, int64_t dim, const Tensor& x);
 Tensor bias_act_formula(const BiasActInputs& in);
 BiasActGradients backward_formula(const BiasActBackwardInputs& in);
-BiasActSecondGradients second_formula(const BiasActSecondInputs& in);
+// The derivatives of a curve's grad_x, with the gradient grad_grad: those of grad, x and b.
+std::vector<Tensor> second_formula(const Tensor& grad_grad, const Tensor& grad, const Tensor& x,
+                                   const OptionalTensor& b, const BiasActKind& kind);
 
 }  // namespace lltm_jit

@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "core/channel_sum/host.h"
 #include "core/host/checks.h"
 #include "core/launch/device.h"
 #include "stylegan/filtered_lrelu/mma/host/variant.h"
@@ -84,34 +83,6 @@ struct Call {
 };
 
 #ifdef LLTM_JIT_CUDA
-void launch_direct(const FilteredLreluArgs& args, FlrTile tile) {
-  const FlrDirectArgs direct{args, tile};
-  C10_CUDA_CHECK(launch_filtered_lrelu(direct, c10::cuda::getCurrentCUDAStream()));
-}
-
-// v is not rounded between the passes: with 16-bit types, both passes compute in float.
-void run_passes(Call& call, const FlrPlan& plan) {
-  FilteredLreluArgs args = call.args;
-  Tensor x = call.x, b = call.b, y = call.y;
-  if (x.element_size() == 2) {
-    x = x.to(at::kFloat);
-    if (b.defined()) b = b.to(at::kFloat);
-    y = empty(y.sym_sizes(), x);
-    args.type = ElementType::Float;
-    args.x = x.const_data_ptr();
-    for (int i = 0; i < 4; ++i) args.x_strides[i] = x.stride(i);
-    args.bias = b.defined() ? b.const_data_ptr() : nullptr;
-  }
-  const Tensor v = empty({args.batch, args.channels, args.mid_h, args.mid_w}, x);
-  FilteredLreluArgs up = flr_up_pass(args), down = flr_down_pass(args);
-  up.y = v.mutable_data_ptr();
-  down.x = v.const_data_ptr();
-  down.y = y.mutable_data_ptr();
-  launch_direct(up, plan.up);
-  launch_direct(down, plan.down);
-  if (!y.is_same(call.y)) call.y.copy_(y);
-}
-
 // False if no compiler is found for the kernel, or if it needs more shared memory than this chip
 // gives a block.
 bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
@@ -151,11 +122,7 @@ bool run_on_gpu(Call& call, bool with_sums) {
   }
   if (plan.kernel == FlrKernel::Formula) return false;
   if (call.args.mode == Signs::Write) call.signs.zero_();
-  if (plan.kernel == FlrKernel::Passes) {
-    run_passes(call, plan);
-  } else {
-    launch_direct(call.args, plan.tile);
-  }
+  C10_CUDA_CHECK(launch_filtered_lrelu({call.args, plan.tile}, c10::cuda::getCurrentCUDAStream()));
   return true;
 }
 #endif
@@ -212,7 +179,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& i
   const KernelGuard guard(in.x);
   if (nothing_to_do(in.x, sizes)) {
     const Tensor y = empty_result(in.x, sizes);
-    return {y, in.with_sums ? channel_sum(y, 1) : empty({0}, in.x)};
+    return {y, in.with_sums ? y.sum({0, 2, 3}) : empty({0}, in.x)};
   }
   Call call(in, sizes, std::nullopt);
   call.with_signs(in.signs.contiguous(), Signs::Read, as_int(in.sign_size[0]),
@@ -220,7 +187,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& i
                   in.sign_phase);
   if (!run(call, in.with_sums)) return filtered_lrelu_linear_formula(in);
   if (!in.with_sums) return {call.y, empty({0}, in.x)};
-  return {call.y, call.sums.defined() ? call.sums : channel_sum(call.y, 1)};
+  return {call.y, call.sums.defined() ? call.sums : call.y.sum({0, 2, 3})};
 }
 
 }  // namespace lltm_jit

@@ -73,53 +73,16 @@ bool takes_tensor_cores(const FilteredLreluArgs& args, const FlrGpu& gpu, FlrPla
   return true;
 }
 
-FirFilter no_filter() { return {nullptr, 1, 0, false}; }
-
 }  // namespace
-
-FilteredLreluArgs flr_up_pass(const FilteredLreluArgs& args) {
-  FilteredLreluArgs pass = args;
-  pass.fd = no_filter();
-  pass.down = 1;
-  pass.out_h = args.mid_h;
-  pass.out_w = args.mid_w;
-  return pass;
-}
-
-FilteredLreluArgs flr_down_pass(const FilteredLreluArgs& args) {
-  FilteredLreluArgs pass = args;
-  pass.bias = nullptr;
-  pass.signs = nullptr;
-  pass.mode = Signs::None;
-  pass.fu = no_filter();
-  pass.up = 1;
-  pass.in_h = args.mid_h;
-  pass.in_w = args.mid_w;
-  pass.pad_x = pass.pad_y = 0;
-  pass.gain = pass.slope = 1;
-  pass.clamp = std::numeric_limits<double>::infinity();
-  const int64_t plane = int64_t(args.mid_h) * args.mid_w;
-  pass.x_strides[0] = args.channels * plane;
-  pass.x_strides[1] = plane;
-  pass.x_strides[2] = args.mid_w;
-  pass.x_strides[3] = 1;
-  return pass;
-}
 
 FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu) {
   FlrPlan plan{};
   if (takes_tensor_cores(args, gpu, &plan)) return plan;
-  // Writing v and reading it again takes less time than making it this many times.
+  // The formula makes v once. Only filters longer than any published network's exceed this.
   constexpr double kMostRepeated = 4;
   plan.tile = tile_for(args, gpu);
-  plan.up = tile_for(flr_up_pass(args), gpu);
-  plan.down = tile_for(flr_down_pass(args), gpu);
-  const bool passes = plan.up.rows > 0 && plan.down.rows > 0;
-  if (plan.tile.rows > 0 && (!passes || repeated(args, plan.tile) <= kMostRepeated)) {
-    plan.kernel = FlrKernel::Direct;
-  } else {
-    plan.kernel = passes ? FlrKernel::Passes : FlrKernel::Formula;
-  }
+  const bool direct = plan.tile.rows > 0 && repeated(args, plan.tile) <= kMostRepeated;
+  plan.kernel = direct ? FlrKernel::Direct : FlrKernel::Formula;
   return plan;
 }
 

@@ -17,7 +17,6 @@ struct FlrGpu {
 enum class FlrKernel : int8_t {
   TensorCores,  // a variant of variants/mma.cu
   Direct,       // cuda/direct.cu
-  Passes,       // the direct kernel twice, with v in memory between
   Formula,      // formula.cpp
 };
 
@@ -31,15 +30,9 @@ struct FlrPlan {
   MmaShape variant;  // of TensorCores
   int parts;         // of a plane, whose sums TensorCores can compute; else 0
   FlrTile tile;      // of Direct
-  FlrTile up, down;  // of the passes
 };
 
 FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu);
-
-// The two calls of the passes. The caller adds their pointers to v, which is [batch, channels,
-// mid_h, mid_w].
-FilteredLreluArgs flr_up_pass(const FilteredLreluArgs& args);
-FilteredLreluArgs flr_down_pass(const FilteredLreluArgs& args);
 
 // The layout of a direct kernel's tile in shared memory, in elements of the arithmetic type.
 struct FlrTileLayout {

@@ -24,9 +24,6 @@ define(
     # None for linear without a clamp; x for all others, and only these get b.
     f"bias_act_backward(Tensor grad, Tensor? saved, Tensor? b, {_KIND}, bool[2] output_mask)"
     " -> (Tensor grad_x, Tensor grad_b)",
-    # Derivatives of grad_x, with the gradient grad_grad: those of grad, x and b.
-    f"bias_act_second(Tensor grad_grad, Tensor grad, Tensor x, Tensor? b, {_KIND})"
-    " -> (Tensor, Tensor, Tensor)",
 )
 
 

@@ -1,4 +1,4 @@
-"""An elementwise operator with a parameter, and sums of channels, in core.
+"""An elementwise operator with a parameter, and sums of channels on the CPU, in core.
 
 The operators stand in channel_ops/, an extension of their own on top of ``core/``.
 """
@@ -16,7 +16,6 @@ from op_testing import (
     assert_accurate,
     assert_threads_change_no_bit,
     bits,
-    needs_gpu,
 )
 from torch import Tensor
 
@@ -79,22 +78,20 @@ def test_parameter(ops, numel, dtype, device):
     assert not torch.equal(actual, ops.leaky_relu(x, 0.3)) or not (x < 0).any()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("memory_format", FORMATS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "dim"), SHAPES)
-def test_channel_sum(ops, shape, dim, dtype, memory_format, device):
-    x = make(shape, dtype, device, memory_format)
+def test_channel_sum(ops, shape, dim, dtype, memory_format):
+    x = make(shape, dtype, memory_format=memory_format)
     others = [d for d in range(x.dim()) if d != dim]
     baseline = x.sum(others) if others else x.clone()
     exact = exact_sum(x, dim) if others else x.double()
     assert_accurate(ops.channel_sum(x, dim), exact, baseline, parts=exact_sum(x.abs(), dim))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_other_dimensions_and_layouts(ops, dtype, device):
-    x = make((4, 6, 10, 14), dtype, device, torch.channels_last)
+def test_other_dimensions_and_layouts(ops, dtype):
+    x = make((4, 6, 10, 14), dtype, memory_format=torch.channels_last)
     for view in (x, x.transpose(1, 3), x[:, :, 1::2], x[1:], x[:1].expand(4, -1, -1, -1)):
         for dim in range(4):
             exact = exact_sum(view, dim)
@@ -109,7 +106,8 @@ def test_an_offset_tensor_has_the_same_bits(ops, shape, dtype, device):
     x = make(shape, dtype, device)
     room = x.new_empty(x.numel() + 1)
     offset = room[1:].view_as(x).copy_(x)
-    assert bits([ops.channel_sum(x, 1)]) == bits([ops.channel_sum(offset, 1)])
+    if device == "cpu":
+        assert bits([ops.channel_sum(x, 1)]) == bits([ops.channel_sum(offset, 1)])
     assert bits([ops.leaky_relu(x, SLOPE)]) == bits([ops.leaky_relu(offset, SLOPE)])
 
 
@@ -130,7 +128,6 @@ def test_sums_are_accumulated_in_float(ops):
 def test_meta(ops):
     x = torch.empty(2, 3, 4, device="meta")
     assert ops.leaky_relu(x, SLOPE).shape == x.shape
-    assert ops.channel_sum(x, 1).shape == (3,)
 
 
 def test_nan_and_infinity(ops):
@@ -146,12 +143,6 @@ def test_beyond_31_bits(ops, shape, device):
     x = torch.ones(shape, dtype=torch.half, device=device)
     last = ops.leaky_relu(-x, SLOPE).select(0, -1)
     assert torch.equal(last, torch.full_like(last, -SLOPE))
-    total = ops.channel_sum(x / 2**16, 1).double().sum().item()
-    assert total == pytest.approx(x.numel() / 2**16, rel=1e-3)
-
-
-@needs_gpu
-def test_repeats_with_the_same_bits(ops):
-    x = make((8, 64, 65, 33), torch.half, "cuda")
-    first = bits([ops.channel_sum(x, 1)])
-    assert all(bits([ops.channel_sum(x, 1)]) == first for _ in range(20))
+    if device == "cpu":
+        total = ops.channel_sum(x / 2**16, 1).double().sum().item()
+        assert total == pytest.approx(x.numel() / 2**16, rel=1e-3)

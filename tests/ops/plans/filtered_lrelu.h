@@ -66,7 +66,7 @@ int variant_bytes(const FilteredLreluArgs& args, const FlrPlan& plan) {
 }
 
 const char* name(FlrKernel kernel) {
-  constexpr const char* kNames[] = {"TensorCores", "Direct", "Passes", "Formula"};
+  constexpr const char* kNames[] = {"TensorCores", "Direct", "Formula"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -77,7 +77,7 @@ int bytes(const FilteredLreluArgs& args, FlrTile tile) {
 }  // namespace
 
 inline void bind_filtered_lrelu(py::module_ m) {
-  // The kernel; for those of the direct kernel the tiles of its launches and their shared memory.
+  // The kernel; for the direct kernel the rows and columns of its tile, and its shared memory.
   m.def(
       "plan",
       [](const std::string& type, const std::array<int, 4>& shape, int up, int down, Pair fu,
@@ -85,16 +85,10 @@ inline void bind_filtered_lrelu(py::module_ m) {
          int shared_bytes) {
         const FilteredLreluArgs args = call(type, shape, up, down, fu, fd, padding, signs, slope);
         const FlrPlan plan = flr_plan(args, {architecture, shared_bytes});
-        py::list launches;
-        const auto add = [&](const FilteredLreluArgs& launch, FlrTile tile) {
-          launches.append(py::make_tuple(tile.rows, tile.columns, bytes(launch, tile)));
-        };
-        if (plan.kernel == FlrKernel::Direct) add(args, plan.tile);
-        if (plan.kernel == FlrKernel::Passes) {
-          add(flr_up_pass(args), plan.up);
-          add(flr_down_pass(args), plan.down);
-        }
-        return py::make_tuple(name(plan.kernel), launches);
+        const auto [rows, columns] = plan.tile;
+        const bool direct = plan.kernel == FlrKernel::Direct;
+        return py::make_tuple(name(plan.kernel), rows, columns,
+                              direct ? bytes(args, plan.tile) : 0);
       },
       py::kw_only(), py::arg("type") = "float", py::arg("shape") = std::array{16, 512, 64, 64},
       py::arg("up") = 2, py::arg("down") = 2, py::arg("fu") = Pair{12, 0},

@@ -24,19 +24,16 @@ constexpr int64_t kBlock = 512;
 
 // Computes one block of a pass; b has a value for each element.
 template <Pass pass, Act act, typename T>
-void compute_block(const BiasActNumbers<Lane<T>> numbers, const T* const (&inputs)[3], const T* b,
-                   T* const (&outputs)[2], int64_t n) {
-  const T* __restrict in0 = inputs[0], * __restrict in1 = inputs[1], * __restrict in2 = inputs[2];
+void compute_block(const BiasActNumbers<Lane<T>> numbers, const T* const (&inputs)[2], const T* b,
+                   T* output, int64_t n) {
+  const T* __restrict in0 = inputs[0], * __restrict in1 = inputs[1];
   const T* __restrict values = b;
-  T* __restrict out0 = outputs[0], * __restrict out1 = outputs[1];
+  T* __restrict out = output;
   for (int64_t i = 0; i < n; ++i) {
-    Lane<T> in[kInputsOf<pass>], out[kOutputsOf<pass>];
+    Lane<T> in[kInputsOf<pass>];
     in[0] = Lane<T>(in0[i]);
     if constexpr (kInputsOf<pass> > 1) in[1] = Lane<T>(in1[i]);
-    if constexpr (kInputsOf<pass> > 2) in[2] = Lane<T>(in2[i]);
-    bias_act_step<pass, act>(numbers, in, Lane<T>(values[i]), out);
-    out0[i] = out[0].value;
-    if constexpr (kOutputsOf<pass> > 1) out1[i] = out[1].value;
+    out[i] = bias_act_step<pass, act>(numbers, in, Lane<T>(values[i])).value;
   }
 }
 
@@ -91,9 +88,10 @@ void bias_act_loop(const BiasActArgs& args) {
   const BiasActNumbers<Lane<T>> numbers(args.op);
   const BiasPattern<T> bias(args, static_cast<const scalar_t*>(args.b));
   const auto block = [&](int64_t first, int64_t n, const T* b) {
-    T room[kSame ? 1 : 5][kSame ? 1 : kBlock];
-    const T* in[3] = {};
-    T* out[2] = {};
+    T room[kSame ? 1 : 3][kSame ? 1 : kBlock];
+    const T* in[2] = {};
+    auto* target = static_cast<scalar_t*>(args.output) + first;
+    T* out;
     for (int k = 0; k < kInputsOf<pass>; ++k) {
       const auto* source = static_cast<const scalar_t*>(args.inputs[k]) + first;
       if constexpr (kSame) {
@@ -103,21 +101,15 @@ void bias_act_loop(const BiasActArgs& args) {
         in[k] = room[k];
       }
     }
-    for (int k = 0; k < kOutputsOf<pass>; ++k) {
-      if constexpr (kSame) {
-        out[k] = static_cast<scalar_t*>(args.outputs[k]) + first;
-      } else {
-        out[k] = room[3 + k];
-      }
+    if constexpr (kSame) {
+      out = target;
+    } else {
+      out = room[2];
     }
-    with_act<pass != Pass::Second>(args.op.act, [&](auto act) {
+    with_act(args.op.act, [&](auto act) {
       compute_block<pass, decltype(act)::value, T>(numbers, in, b, out, n);
     });
-    if constexpr (!kSame) {
-      for (int k = 0; k < kOutputsOf<pass>; ++k) {
-        narrow(room[3 + k], static_cast<scalar_t*>(args.outputs[k]) + first, n);
-      }
-    }
+    if constexpr (!kSame) narrow(room[2], target, n);
   };
   at::parallel_for(0, args.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
     T of_run[kBlock];
@@ -134,13 +126,12 @@ void bias_act_loop(const BiasActArgs& args) {
 }
 
 ChannelSumArgs sums_of(const BiasActArgs& args) {
-  return {.x = args.outputs[0],
+  return {.x = args.output,
           .sums = args.sums,
           .parts = args.parts,
           .outer = args.outer,
           .channels = args.channels,
-          .inner = args.inner,
-          .type = args.type};
+          .inner = args.inner};
 }
 
 }  // namespace
@@ -152,16 +143,9 @@ int64_t sum_parts_numel_cpu(const BiasActArgs& args) {
 void bias_act_cpu(const BiasActArgs& args) {
   dispatch_floating(args.type, [&](auto scalar) {
     using scalar_t = decltype(scalar);
-    switch (args.pass) {
-      case Pass::Forward:
-        return bias_act_loop<Pass::Forward, scalar_t>(args);
-      case Pass::Backward:
-        bias_act_loop<Pass::Backward, scalar_t>(args);
-        if (args.sums) channel_sum_as<scalar_t>(sums_of(args));
-        return;
-      case Pass::Second:
-        return bias_act_loop<Pass::Second, scalar_t>(args);
-    }
+    if (args.pass == Pass::Forward) return bias_act_loop<Pass::Forward, scalar_t>(args);
+    bias_act_loop<Pass::Backward, scalar_t>(args);
+    if (args.sums) channel_sum_as<scalar_t>(sums_of(args));
   });
 }
 

@@ -1,4 +1,4 @@
-// bias_act's first derivative on the GPU: dx and, in the same pass, the partial sums of db.
+// bias_act's derivative on the GPU: dx and, in the same pass, the partial sums of db.
 #include "stylegan/bias_act/cuda/passes.cuh"
 
 namespace lltm_jit {
@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kThreads) add_parts_kernel(BiasActArgs args, P
 
 template <typename scalar_t>
 cudaError_t launch_backward_as(const BiasActArgs& args, cudaStream_t stream) {
-  const auto plan = pass_plan<Pass::Backward, scalar_t>(args);
-  const cudaError_t error = launch_pass<Pass::Backward, scalar_t>(args, plan, stream);
+  const auto plan = pass_plan<scalar_t>(args);
+  const cudaError_t error = launch_pass<scalar_t>(args, plan, stream);
   if (error != cudaSuccess || !args.sums || sums_are_whole(args, plan)) return error;
   return launch(add_parts_kernel<scalar_t>,
                 static_cast<unsigned>(ceil_div(args.channels, int64_t(kSumChannels))), kThreads, 0,
@@ -61,7 +61,7 @@ cudaError_t launch_bias_act_backward(const BiasActArgs& args, cudaStream_t strea
 int64_t sum_parts_numel_cuda(const BiasActArgs& args) {
   int64_t numel = 0;
   dispatch_floating(args.type, [&](auto scalar) {
-    const auto plan = pass_plan<Pass::Backward, decltype(scalar)>(args);
+    const auto plan = pass_plan<decltype(scalar)>(args);
     numel = plan.parts * plan.slots;
     return cudaSuccess;
   });

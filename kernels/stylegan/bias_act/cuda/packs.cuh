@@ -23,8 +23,8 @@ __device__ __forceinline__ float plain(FullFloat value) { return value.value; }
 // with few registers. Double takes one element at a time, because its functions take long to compile.
 template <typename scalar_t>
 inline constexpr int kVecOf = sizeof(scalar_t) == 8 ? 1 : kAccessBytes / sizeof(scalar_t);
-template <Pass pass, typename scalar_t>
-inline constexpr int kPacksOf = sizeof(scalar_t) == 8 || pass == Pass::Second ? 1 : 2;
+template <typename scalar_t>
+inline constexpr int kPacksOf = sizeof(scalar_t) == 8 ? 1 : 2;
 
 // `count` elements of a tensor, at most a pack. A whole pack begins at a multiple of its length,
 // and is one access if the tensor is aligned. Otherwise each element is an access.
@@ -67,12 +67,12 @@ __device__ __forceinline__ void store_places(void* tensor, PackPlaces places, bo
 // The packs of a pass that a thread has in flight.
 template <Pass pass, typename scalar_t>
 struct PassPacks {
-  static constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<pass, scalar_t>;
-  static constexpr int kIn = kInputsOf<pass>, kOut = kOutputsOf<pass>;
+  static constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<scalar_t>;
+  static constexpr int kIn = kInputsOf<pass>;
   using T = arithmetic_t<scalar_t>;
 
   PackPlaces places[kPacks];
-  Pack<scalar_t, kVec> in[kPacks][kIn], out[kPacks][kOut];
+  Pack<scalar_t, kVec> in[kPacks][kIn], out[kPacks];
 
   // `whole` has one value for all threads of a block: the packs are whole and aligned, so their
   // loads need not wait for each other. `vectorize`: whole packs are aligned.
@@ -92,44 +92,41 @@ struct PassPacks {
     }
   }
 
-  // Computes the results. b(p, v) is an element's bias; take(p, v, result) gets its first result
+  // Computes the results. b(p, v) is an element's bias; take(p, v, result) gets its result
   // unrounded. Elements outside `places` are zeros, and so are their dx.
   template <typename Bias, typename Take>
   __device__ __forceinline__ void compute(const BiasActArgs& args, const BiasActNumbers<T>& numbers,
                                           const Bias& b, const Take& take) {
-    with_act<pass != Pass::Second>(args.op.act, [&](auto act) {
+    with_act(args.op.act, [&](auto act) {
 #pragma unroll
       for (int i = 0; i < kPacks * kVec; ++i) {
         const int p = i / kVec, v = i % kVec;
-        T x[kIn], y[kOut];
+        T x[kIn];
 #pragma unroll
         for (int k = 0; k < kIn; ++k) x[k] = T(to_opmath(in[p][k].values[v]));
-        bias_act_step<pass, decltype(act)::value>(numbers, x, T(b(p, v)), y);
-#pragma unroll
-        for (int k = 0; k < kOut; ++k) out[p][k].values[v] = from_opmath<scalar_t>(plain(y[k]));
-        take(p, v, plain(y[0]));
+        const auto y = plain(bias_act_step<pass, decltype(act)::value>(numbers, x, T(b(p, v))));
+        out[p].values[v] = from_opmath<scalar_t>(y);
+        take(p, v, y);
       }
     });
   }
 
   __device__ __forceinline__ void store(const BiasActArgs& args, bool whole, bool vectorize) const {
+    if (args.output == nullptr) return;
+    auto* output = static_cast<scalar_t*>(args.output);
 #pragma unroll
-    for (int i = 0; i < kPacks * kOut; ++i) {
-      const int p = i / kOut, k = i % kOut;
-      if (args.outputs[k] == nullptr) continue;
+    for (int p = 0; p < kPacks; ++p) {
       if (whole) {
-        auto* output = static_cast<scalar_t*>(args.outputs[k]);
-        *reinterpret_cast<Pack<scalar_t, kVec>*>(output + places[p].first) = out[p][k];
+        *reinterpret_cast<Pack<scalar_t, kVec>*>(output + places[p].first) = out[p];
       } else {
-        store_places(args.outputs[k], places[p], vectorize, out[p][k]);
+        store_places(output, places[p], vectorize, out[p]);
       }
     }
   }
 };
 
 inline bool aligned_to_packs(const BiasActArgs& args) {
-  return aligned(kAccessBytes, args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0],
-                 args.outputs[1]);
+  return aligned(kAccessBytes, args.inputs[0], args.inputs[1], args.output);
 }
 
 // Defined in backward.cu.

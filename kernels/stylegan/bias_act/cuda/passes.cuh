@@ -1,10 +1,9 @@
-// The two CUDA kernels of bias_act's derivatives. Memory bounds their speed, so each thread has
+// The two CUDA kernels of bias_act's derivative. Memory bounds their speed, so each thread has
 // several loads of 16 bytes in flight.
 //
 // Note [Two ways through a tensor]
-// A thread whose packs all have the same channels keeps their biases in registers and, in the
-// backward pass, the sums of dx that make db: see Note [Sums in a fixed order] in
-// core/channel_sum/maths.h. A tensor whose channels are last is read in rows: the pattern of
+// A thread whose packs all have the same channels keeps their biases in registers, and the sums of
+// dx that make db: see Note [Sums in a fixed order] in core/channel_sum/cpu.h. A tensor whose channels are last is read in rows: the pattern of
 // channels repeats after some packs, the period, and a thread stays in one column of it. Other
 // tensors are read in runs: a block stays with one channel.
 #pragma once
@@ -31,9 +30,9 @@ inline int64_t common_divisor(int64_t a, int64_t b) {
   return b == 0 ? a : common_divisor(b, a % b);
 }
 
-template <Pass pass, typename scalar_t>
+template <typename scalar_t>
 PassPlan pass_plan(const BiasActArgs& args) {
-  constexpr int64_t kVec = kVecOf<scalar_t>, kPacks = kPacksOf<pass, scalar_t>;
+  constexpr int64_t kVec = kVecOf<scalar_t>, kPacks = kPacksOf<scalar_t>;
   constexpr int64_t kThreads64 = kThreads, kEnoughBlocks = 1024;
   // The steps of a block. Sums take time at the end of a block; without them, short blocks overlap
   // better.
@@ -96,14 +95,12 @@ __device__ __forceinline__ void write_sum(const BiasActArgs& args, const PassPla
 // -------------------------------------------------------------------------------------- kernels --
 
 // Blocks that an SM should hold; the compiler limits the registers accordingly.
-constexpr int kRunBlocks = 4;
-template <Pass pass>
-inline constexpr int kRowBlocksOf = pass == Pass::Second ? 3 : 2;
+constexpr int kRunBlocks = 4, kRowBlocks = 2;
 
-template <Pass pass, typename scalar_t>
-__global__ void __launch_bounds__(kThreads, kRowBlocksOf<pass>)
+template <typename scalar_t>
+__global__ void __launch_bounds__(kThreads, kRowBlocks)
     rows_kernel(BiasActArgs args, PassPlan plan, bool vectorize) {
-  using Packs = PassPacks<pass, scalar_t>;
+  using Packs = PassPacks<Pass::Backward, scalar_t>;
   constexpr int kVec = Packs::kVec, kPacks = Packs::kPacks;
   using opmath = opmath_t<scalar_t>;
   __shared__ opmath lane_sums[kVec][kThreads];
@@ -138,40 +135,36 @@ __global__ void __launch_bounds__(kThreads, kRowBlocksOf<pass>)
       packs.load(args, whole, vectorize);
       packs.compute(
           args, numbers, [&](int, int v) { return b[v]; },
-          [&](int, int v, opmath result) {
-            if constexpr (pass == Pass::Backward) sums[v] += result;
-          });
+          [&](int, int v, opmath result) { sums[v] += result; });
       packs.store(args, whole, vectorize);
     }
   }
-  if constexpr (pass == Pass::Backward) {
-    if (!args.sums) return;
+  if (!args.sums) return;
 #pragma unroll
-    for (int v = 0; v < kVec; ++v) lane_sums[v][threadIdx.x] = sums[v];
-    for (int lanes = plan.lanes; lanes > 1;) {
-      const int half = (lanes + 1) / 2;
-      __syncthreads();
-      if (lane + half < lanes) {
-#pragma unroll
-        for (int v = 0; v < kVec; ++v) {
-          lane_sums[v][threadIdx.x] += lane_sums[v][threadIdx.x + half * plan.width];
-        }
-      }
-      lanes = half;
-    }
-    if (lane == 0 && column < plan.period) {
+  for (int v = 0; v < kVec; ++v) lane_sums[v][threadIdx.x] = sums[v];
+  for (int lanes = plan.lanes; lanes > 1;) {
+    const int half = (lanes + 1) / 2;
+    __syncthreads();
+    if (lane + half < lanes) {
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
-        write_sum<scalar_t>(args, plan, part, column * kVec + v, lane_sums[v][threadIdx.x]);
+        lane_sums[v][threadIdx.x] += lane_sums[v][threadIdx.x + half * plan.width];
       }
+    }
+    lanes = half;
+  }
+  if (lane == 0 && column < plan.period) {
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) {
+      write_sum<scalar_t>(args, plan, part, column * kVec + v, lane_sums[v][threadIdx.x]);
     }
   }
 }
 
-template <Pass pass, typename scalar_t>
+template <typename scalar_t>
 __global__ void __launch_bounds__(kThreads, kRunBlocks)
     runs_kernel(BiasActArgs args, PassPlan plan, Divisor period, bool vectorize) {
-  using Packs = PassPacks<pass, scalar_t>;
+  using Packs = PassPacks<Pass::Backward, scalar_t>;
   constexpr int kVec = Packs::kVec, kPacks = Packs::kPacks, kStep = kThreads * kPacks;
   using opmath = opmath_t<scalar_t>;
   wait_for_predecessor();
@@ -199,33 +192,29 @@ __global__ void __launch_bounds__(kThreads, kRunBlocks)
     packs.load(args, whole, vectorize);
     packs.compute(
         args, numbers, [&](int, int) { return b; },
-        [&](int p, int, opmath result) {
-          if constexpr (pass == Pass::Backward) sums[p] += result;
-        });
+        [&](int p, int, opmath result) { sums[p] += result; });
     packs.store(args, whole, vectorize);
   }
-  if constexpr (pass == Pass::Backward) {
-    if (!args.sums) return;
-    opmath sum = 0;
+  if (!args.sums) return;
+  opmath sum = 0;
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) sum += sums[p];
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) write_sum<scalar_t>(args, plan, part, channel, sum);
-  }
+  for (int p = 0; p < kPacks; ++p) sum += sums[p];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) write_sum<scalar_t>(args, plan, part, channel, sum);
 }
 
 // -------------------------------------------------------------------------------------- launch --
 
-template <Pass pass, typename scalar_t>
+template <typename scalar_t>
 cudaError_t launch_pass(const BiasActArgs& args, const PassPlan& plan, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(plan.chunks * plan.parts);
   const bool vectorize = aligned_to_packs(args);
   if (!plan.rows) {
-    return launch(runs_kernel<pass, scalar_t>, blocks, kThreads, 0, stream, args, plan,
+    return launch(runs_kernel<scalar_t>, blocks, kThreads, 0, stream, args, plan,
                   Divisor(plan.period, plan.count), vectorize);
   }
   const int threads = ceil_div(plan.width * plan.lanes, 32) * 32;
-  return launch(rows_kernel<pass, scalar_t>, blocks, threads, 0, stream, args, plan, vectorize);
+  return launch(rows_kernel<scalar_t>, blocks, threads, 0, stream, args, plan, vectorize);
 }
 
 }  // namespace lltm_jit

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/channel_sum/cpu.h"
 #include "core/launch/parallel.h"
 #include "core/types/vectorized.h"
 #include "stylegan/filtered_lrelu/cpu/layout.h"
@@ -313,8 +312,6 @@ void run_all(const FilteredLreluArgs& args) {
 }
 
 }  // namespace
-
-template void channel_sum_cpu(const ChannelSumArgs&);
 
 void filtered_lrelu_cpu(const FilteredLreluArgs& args) {
   dispatch_floating(args.type, [&](auto scalar) { run_all<decltype(scalar)>(args); });

@@ -7,7 +7,6 @@
 // A filter that is not separable is one step: x -> b, up, activation: b -> a; down: a -> y.
 // Neighbouring tiles both make the samples of v that both need; plan.cpp knows when that is too slow.
 // A warp goes along a row, so that each thread computes the values of its column once.
-#include "core/channel_sum/cuda.cuh"
 #include "core/launch/launch.cuh"
 #include "stylegan/filtered_lrelu/maths.h"
 #include "stylegan/filtered_lrelu/plan.h"
@@ -300,8 +299,6 @@ cudaError_t launch_plane_sums(const FlrPlaneSumArgs& args, cudaStream_t stream) 
                   stream, args);
   });
 }
-
-template cudaError_t launch_channel_sum(const ChannelSumArgs&, cudaStream_t);
 
 cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream) {
   const int64_t tiles =

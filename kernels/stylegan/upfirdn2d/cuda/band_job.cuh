@@ -24,7 +24,6 @@ struct Band {
   using scalar_t = T;
   static constexpr int kUp = 1, kDown = kDown_, kTaps = kTaps_;
   static constexpr bool kTwoDimensional = kTaps <= 4;  // supports filters that are not separable
-  static constexpr bool kPixels = false;
   static constexpr int kParts = std::is_same_v<T, Half> ? 2 : 3;  // of a tap
   // Input rows per stage; stages; blocks that an SM has room for.
   static constexpr int kRows = kDown == 2 ? 8 : 16, kStages = kDown == 2 ? 3 : 2, kBlocks = 4;

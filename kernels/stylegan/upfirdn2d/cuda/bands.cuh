@@ -21,10 +21,9 @@ struct BandOperand {
 #pragma unroll
     for (int w = 0; w < S::kProducts * 4; ++w) {
       const int high = w / 2 % 2, product = w / 4;
-      const int column = S::kPixels    ? product * 16 + high * 8 + lane_k * 2
-                         : product < 2 ? lane_k * 8 + product * 4 + high * 2
-                                       : 32 + lane_k * 4 + high * 2;
-      const int row = S::kPixels ? lane_row + w % 2 * 8 : lane_row * 2 + w % 2;
+      const int column =
+          product < 2 ? lane_k * 8 + product * 4 + high * 2 : 32 + lane_k * 4 + high * 2;
+      const int row = lane_row * 2 + w % 2;
       float rest[2];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {

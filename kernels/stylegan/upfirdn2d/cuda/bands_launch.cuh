@@ -1,8 +1,7 @@
-// The host side of the band kernels: the division into strips, and the choice of a kernel.
+// The host side of the band kernel: the division into strips, and the choice of an instance.
 #pragma once
 
 #include "stylegan/upfirdn2d/cuda/bands.cuh"
-#include "stylegan/upfirdn2d/cuda/pixel_bands.cuh"
 #include "stylegan/upfirdn2d/cuda/strip_launch.cuh"
 
 namespace lltm_jit {
@@ -67,57 +66,6 @@ cudaError_t launch_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
                 kStripThreads, shared, stream, args);
 }
 
-// The same for channels last.
-template <typename S>
-cudaError_t launch_pixel_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
-  using scalar_t = typename S::scalar_t;
-  int architecture = 0;
-  if (const auto error = code_architecture(pixel_band_kernel<S>, &architecture);
-      error != cudaSuccess) {
-    return error;
-  }
-  if (architecture < 90 || call.channels % 8 != 0 || !aligned(16, call.x, call.y)) {
-    return cudaErrorInvalidConfiguration;
-  }
-  PixelBandArgs args{};
-  StripArgs& strip = args.strip;
-  strip.call = call;
-  strip.horizontal = strip_axis(call.horizontal);
-  strip.vertical = strip_axis(call.vertical);
-  strip.channels = static_cast<int>(call.channels);
-  strip.y_plane = call.vertical.out * call.horizontal.out * call.channels;
-  args.groups = round_up_to_power(ceil_div(call.channels, int64_t(8)), S::kWarps);
-  const int blocks = S::kWarps / args.groups;
-  args.columns = blocks * 16 + S::kTaps - 1;
-  args.swizzle = (args.groups - 1) * 16;
-  strip.row_bytes = args.columns * args.groups * 16;
-  strip.stage_bytes = ceil_div(S::kRows * strip.row_bytes, kOrderAlignment) * kOrderAlignment;
-  const CUtensorMapSwizzle order = args.groups == 8   ? CU_TENSOR_MAP_SWIZZLE_128B
-                                   : args.groups == 4 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                   : args.groups == 2 ? CU_TENSOR_MAP_SWIZZLE_32B
-                                                      : CU_TENSOR_MAP_SWIZZLE_NONE;
-  CUtensorMap map{};
-  if (!encode_dense_map<scalar_t, 4>(
-          &map, call.x, {call.channels, call.horizontal.in, call.vertical.in, call.batch},
-          {args.groups * 8, args.columns, S::kRows, 1}, order)) {
-    return cudaErrorInvalidConfiguration;
-  }
-  strip.tiles_c = static_cast<int>(ceil_div(call.channels, int64_t(args.groups * 8)));
-  strip.tiles_x = static_cast<int>(ceil_div(call.horizontal.out, int64_t(blocks * 16)));
-  const int64_t across = call.batch * strip.tiles_c * strip.tiles_x;
-  strip.rows = rows_of_bands<S>(call.vertical.out, across * S::kWarps);
-  strip.tiles_y = static_cast<int>(ceil_div(call.vertical.out, int64_t(strip.rows)));
-  const int64_t jobs = across * strip.tiles_y;
-  int shared = S::kStages * strip.stage_bytes + kOrderAlignment - kBoxAlignment;
-  constexpr int kStatic =
-      sizeof(FilterTaps<S::kTaps>) + sizeof(CopyBarrier) * S::kStages + kBoxAlignment;
-  if (jobs >= int64_t(1) << 31 || !fit_shared_memory(kStatic, &shared)) {
-    return cudaErrorInvalidConfiguration;
-  }
-  return launch(pixel_band_kernel<S>, static_cast<unsigned>(jobs), S::kThreads, shared, stream,
-                args, map);
-}
-
 // Launches the kernel with the fewest taps that suffice.
 template <typename scalar_t, int kDown>
 cudaError_t launch_bands_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream) {
@@ -130,14 +78,7 @@ cudaError_t launch_bands_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream)
 
 template <typename scalar_t>
 cudaError_t launch_bands_as(const Upfirdn2dArgs& call, cudaStream_t stream) {
-  if (call.horizontal.up == 2) return cudaErrorInvalidConfiguration;
-  if (call.channels_last) {
-    const int64_t taps = max(call.horizontal.taps, call.vertical.taps);
-    if (call.horizontal.down == 2 || !call.separable || taps <= 8 || taps > 12) {
-      return cudaErrorInvalidConfiguration;
-    }
-    return launch_pixel_bands<PixelBand<scalar_t, 12>>(call, stream);
-  }
+  if (call.horizontal.up == 2 || call.channels_last) return cudaErrorInvalidConfiguration;
   return call.horizontal.down == 2 ? launch_bands_by_taps<scalar_t, 2>(call, stream)
                                    : launch_bands_by_taps<scalar_t, 1>(call, stream);
 }

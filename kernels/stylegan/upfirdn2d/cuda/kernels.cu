@@ -12,7 +12,7 @@ template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PixelShape;
 template <typename scalar_t, template <typename, int, int, int> class Choose>
 cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream);
-// Defined in bands_launch.cuh. They launch nothing and return cudaErrorInvalidConfiguration if the
+// Defined in bands_launch.cuh. It launches nothing and returns cudaErrorInvalidConfiguration if the
 // kernel does not fit.
 template <typename scalar_t>
 cudaError_t launch_bands_as(const Upfirdn2dArgs& call, cudaStream_t stream);
@@ -22,9 +22,10 @@ namespace {
 // Note [Which kernel]
 // Strips run if both axes have the factors (1, 1), (2, 1) or (1, 2) and at most 8 taps, or 24 if the filter
 // is separable; not in double. An image or plane must be below 2^31 elements, with padding and inserted
-// zeros, so that its offsets have 32 bits; tensors may be larger. Of these calls, the 16-bit types without
-// upsampling run on tensor cores if the operands fit: Note [Bands]. Any other separable filter is applied
-// in tiles, one axis after the other. All other filters are applied directly, one result per thread.
+// zeros, so that its offsets have 32 bits; tensors may be larger. Of these calls, planes of the 16-bit
+// types without upsampling run on tensor cores if the operands fit: Note [Bands]. Any other separable
+// filter is applied in tiles, one axis after the other. All other filters are applied directly, one result
+// per thread.
 
 bool has_strip_kernel(const Upfirdn2dArgs& args) {
   const UpfirdnAxis &x = args.horizontal, &y = args.vertical;

@@ -1,7 +1,6 @@
-// Operators that prove core's elementwise loops and channel sums.
+// An operator that proves core's elementwise loops.
 #pragma once
 
-#include "core/channel_sum/maths.h"
 #include "core/elementwise/maths.h"
 
 namespace lltm_jit {

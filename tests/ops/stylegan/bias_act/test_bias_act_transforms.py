@@ -154,10 +154,6 @@ BAD_DERIVATIVES = {
         lambda: ops.bias_act_backward(X, B, None, 1, 4, 0.0, 1.0, None, [True, False]),
         "bias_act_backward(): expected saved to have shape grad.shape = [2, 3, 4], but got [3]",
     ),
-    "straight": (
-        lambda: ops.bias_act_second(X, X, X, None, 1, 3, 0.0, 1.0, None),
-        "bias_act_second(): expected act to have a second derivative, but got 3",
-    ),
 }
 
 

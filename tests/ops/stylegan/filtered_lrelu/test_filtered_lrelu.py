@@ -138,7 +138,7 @@ def test_random_calls(data):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("taps", [64, (33, 40), 160, pytest.param(300, marks=pytest.mark.slow)])
 def test_long_filters(taps, device):
-    """On the GPU: two passes, smaller tiles, the formula."""
+    """On the GPU: smaller tiles, the formula."""
     torch.manual_seed(0)
     x, b = make_inputs((1, 2, 20, 24), torch.float, device)
     long, short = make_filter(taps, device), make_filter(6, device)

@@ -107,10 +107,9 @@ def test_filters_that_are_none_are_for_tensor_cores_where_the_factor_is_1(planne
         ("T4", "double", (13, 0), "Direct"),
         ("A100", "double", (20, 20), "Direct"),
         ("H200", "float", (48, 0), "Direct"),
-        ("H200", "half", (96, 0), "Passes"),
-        ("H200", "double", (96, 0), "Passes"),
-        ("T4", "float", (60, 0), "Passes"),
-        ("H200", "float", (160, 0), "Passes"),
+        ("H200", "half", (96, 0), "Formula"),
+        ("H200", "double", (96, 0), "Formula"),
+        ("T4", "float", (60, 0), "Formula"),
         ("H200", "float", (200, 0), "Formula"),
         ("T4", "float", (96, 0), "Formula"),
         ("H200", "float", (30, 300), "Formula"),
@@ -133,7 +132,7 @@ def test_tiles_fit_the_shared_memory(planner, data):
     call = {name: data.draw(taps) for name in ("fu", "fd")}
     call |= {name: data.draw(st.integers(1, 9)) for name in ("up", "down")}
     shared_bytes = data.draw(st.sampled_from([gpu[1] for gpu in GPUS.values()]))
-    planned, launches = planner.plan(
+    planned, rows, columns, size = planner.plan(
         type=data.draw(st.sampled_from(["half", "float", "double"])),
         signs=data.draw(st.sampled_from(["none", "write"])),
         padding=310,
@@ -141,10 +140,10 @@ def test_tiles_fit_the_shared_memory(planner, data):
         shared_bytes=shared_bytes,
         **call,
     )
-    assert len(launches) == {"Direct": 1, "Passes": 2, "Formula": 0}[planned]
-    for rows, columns, size in launches:
+    assert planned in ("Direct", "Formula")
+    if planned == "Direct":
         assert rows > 0 < columns
-        assert size <= shared_bytes
+        assert 0 < size <= shared_bytes
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ def test_tiles_fit_the_shared_memory(planner, data):
 def test_two_blocks_share_an_sm(planner, gpu, type, tile):
     shared_bytes = GPUS[gpu][1]
     call = {"type": type, "fu": (13, 0), "architecture": 75, "shared_bytes": shared_bytes}
-    ((rows, columns, size),) = planner.plan(**call)[1]
+    _, rows, columns, size = planner.plan(**call)
     assert (rows, columns) == tile
     assert 2 * size <= shared_bytes
 
@@ -177,11 +176,8 @@ def test_two_blocks_share_an_sm(planner, gpu, type, tile):
     ],
 )
 def test_small_images_have_the_smallest_tile_that_holds_them(planner, size, down, tile):
-    """Which never makes two launches of one."""
     call = {"shape": (2, 3, size, size), "up": 1, "fu": (1, 0), "down": down}
     for taps in (12, 24):
-        planned, ((rows, columns, _),) = planner.plan(
-            fd=(taps, 0), padding=(taps - down) // 2, **call
-        )
+        planned, rows, columns, _ = planner.plan(fd=(taps, 0), padding=(taps - down) // 2, **call)
         assert planned == "Direct"
         assert (rows, columns) == tile

@@ -1,12 +1,11 @@
 // The CUDA kernel of bias_act's forward pass. Memory bounds its speed, so a block ends after two
 // packs per thread: the other blocks of the SM, which holds six, load while it computes. Blocks
 // that took several steps, and waited for the loads of each, were slower.
-#pragma once
-
 #include "stylegan/bias_act/cuda/channels.cuh"
 #include "stylegan/bias_act/cuda/packs.cuh"
 
 namespace lltm_jit {
+namespace {
 
 // The biases of a thread's packs: kOne has one number (or none) per pack, kSame the same numbers
 // for all packs, kAny any. kAny counts packs in 64 bits.
@@ -15,9 +14,8 @@ enum class PackBias { kOne, kSame, kAny };
 template <typename scalar_t, PackBias kind>
 __device__ __forceinline__ void load_bias(
     const ChannelPlaces& channels, const scalar_t* values, int64_t base,
-    opmath_t<scalar_t> (
-        &b)[kPacksOf<Pass::Forward, scalar_t>][kind == PackBias::kOne ? 1 : kVecOf<scalar_t>]) {
-  constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<Pass::Forward, scalar_t>;
+    opmath_t<scalar_t> (&b)[kPacksOf<scalar_t>][kind == PackBias::kOne ? 1 : kVecOf<scalar_t>]) {
+  constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<scalar_t>;
   if constexpr (kind == PackBias::kSame) {
     load_pack<kVec>(values + threadIdx.x % channels.channels.fast.divisor * kVec, b[0]);
 #pragma unroll
@@ -80,13 +78,13 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks<kind>)
   packs.compute(
       args, numbers, [&](int p, int v) { return b[p][v % kBiases]; }, [](int, int, opmath) {});
 #pragma unroll
-  for (int p = 0; p < kPacks; ++p) limit_pack(packs.out[p][0], numbers.clamp);
+  for (int p = 0; p < kPacks; ++p) limit_pack(packs.out[p], numbers.clamp);
   packs.store(args, whole, vectorize);
 }
 
 template <typename scalar_t>
 cudaError_t launch_forward(const BiasActArgs& args, cudaStream_t stream) {
-  constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<Pass::Forward, scalar_t>;
+  constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<scalar_t>;
   const int64_t packs = ceil_div(args.numel, int64_t(kVec)), inner = args.b ? args.inner : kVec;
   const auto channels = ChannelPlaces::of_packs(kVec, packs, inner, args.channels, args.b);
   const auto run = [&](auto* kernel) {
@@ -102,6 +100,14 @@ cudaError_t launch_forward(const BiasActArgs& args, cudaStream_t stream) {
     if (few && same) return run(forward_kernel<scalar_t, PackBias::kSame>);
   }
   return run(forward_kernel<scalar_t, PackBias::kAny>);
+}
+
+}  // namespace
+
+cudaError_t launch_bias_act(const BiasActArgs& args, cudaStream_t stream) {
+  if (args.pass == Pass::Backward) return launch_bias_act_backward(args, stream);
+  return dispatch_floating(
+      args.type, [&](auto scalar) { return launch_forward<decltype(scalar)>(args, stream); });
 }
 
 }  // namespace lltm_jit
