@@ -52,7 +52,7 @@ def limit() -> int:
 
 
 def prune(most: int | None = None, spare: float = _SPARED) -> list[tuple[Entry, str]]:
-    """Remove the least recently used entries until at most ``most`` bytes stay (default: the limit).
+    """Remove the least recently used entries until ``most`` bytes stay (default: the limit).
 
     Entries used in the last ``spare`` seconds stay, and entries being compiled. Returns each entry
     to remove with the reason why it stays, which is empty if it is gone.
