@@ -9,7 +9,6 @@
 #include "core/launch/device.h"
 #include "core/products/library.h"
 #include "core/products/processor.h"
-#include "rnn/sequence/all_steps/heads.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
 #include "rnn/sequence/all_steps/on_cpu.h"
 #include "rnn/sequence/all_steps/small/products.h"
@@ -109,32 +108,6 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const Optiona
 
 namespace {
 
-// Multiplies by the kernel of Note [Products of heads], or returns false.
-bool multiply_together(const Tensor& grads, const Tensor& old, const Tensor& blocks) {
-#ifdef LLTM_JIT_CUDA
-  if (!grads.is_cuda() || grads.element_size() != 2) return false;
-  HeadProductArgs args{.grads = grads.const_data_ptr(),
-                       .old = old.const_data_ptr(),
-                       .rows = old.size(0),
-                       .grads_stride = grads.stride(0),
-                       .old_stride = old.stride(0),
-                       .gates = int(blocks.size(1)),
-                       .heads = int(blocks.size(0)),
-                       .units = int(blocks.size(2)),
-                       .type = floating_type(grads.scalar_type()),
-                       .results = blocks.mutable_data_ptr()};
-  if (!head_product_runs(args)) return false;
-  C10_CUDA_CHECK(head_product_splits(args, &args.splits));
-  const Tensor sums =
-      blocks.new_empty({args.splits > 1 ? args.splits * blocks.numel() : 0}, at::kFloat);
-  if (args.splits > 1) args.sums = static_cast<float*>(sums.mutable_data_ptr());
-  C10_CUDA_CHECK(launch_head_product(args, c10::cuda::getCurrentCUDAStream()));
-  return true;
-#else
-  return false;
-#endif
-}
-
 // Whether the library multiplies all blocks in one batch, as it does on a GPU.
 bool in_one_batch(const Tensor& a, const Tensor& b, bool tf32) {
 #ifdef LLTM_JIT_CUDA
@@ -163,7 +136,6 @@ Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, boo
     multiply_blocks_on_cpu<float>(a, b, blocks);
   } else if (a.is_cpu() && a.scalar_type() == at::kDouble) {
     multiply_blocks_on_cpu<double>(a, b, blocks);
-  } else if (multiply_together(grads, old, blocks)) {
   } else if (in_one_batch(a, b, tf32)) {
     // In `grads`, a head's gates are as far apart as the units of all heads. So the gates come
     // first in a batch, which needs a copy of `old` for each gate.

@@ -1,7 +1,4 @@
-"""Gradients of recurrent weights, which on a GPU are products of the package's own.
-
-Those of heads in 16 bits, and those of small layers.
-"""
+"""Gradients of recurrent weights: of heads in 16 bits, and of small layers."""
 
 from __future__ import annotations
 
@@ -12,8 +9,7 @@ from torch import Tensor
 
 from lltm_jit.functional import recurrent_sequence
 
-# Heads, units, steps, rows and directions: parts of tiles of 16 to 64 units, and several tiles;
-# rows that blocks share.
+# Heads, units, steps, rows and directions.
 SIZES = [
     (48, 16, 9, 16, 1),
     (5, 24, 7, 3, 2),
