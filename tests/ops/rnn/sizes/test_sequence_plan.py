@@ -114,6 +114,17 @@ def test_the_quickest_shape_is_planned(plans, type, cell, way, batch_size, hidde
     assert planned in quickest
 
 
+@pytest.mark.parametrize("batch_size", [1, 4, 16])
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_floats_that_fill_the_chip_do_not_go_step_by_step(plans, way, batch_size):
+    """A grid that reads a part of the weights at each step is quicker than reading all of them."""
+    of = sizes(plans, batch_size, 2048, "float", "lstm")
+    plan = plans.plan(of, getattr(plans.Pass, way), gpu(plans))
+    assert plan.one_launch
+    assert plan.shape.grid
+    assert plan.shape.streamed_tiles > 0
+
+
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_any_hidden_size_is_planned_as_the_next_multiple_of_a_group(plans, cell, type):
