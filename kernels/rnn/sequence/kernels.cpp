@@ -259,6 +259,76 @@ SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
 
 // --------------------------------------------------------------------------------------- backward --
 
+namespace {
+
+// The gradients on a meta device, and zeros for outputs without elements.
+SequenceGradients gradients_of_nothing(const SequenceBackwardInputs& in, bool padded) {
+  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
+               bidirectional] = in.in;
+  const auto& mask = in.output_mask;
+  const auto wanted = [&](size_t i, const OptionalTensor& like) {
+    return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
+  };
+  SequenceGradients grads{wanted(0, gates),      wanted(1, weight_hh), wanted(2, bias_hh),
+                          wanted(3, parameters), wanted(4, h_0),       wanted(5, c_0)};
+  if (padded && mask[1]) {
+    std::get<1>(grads) = empty_padded_weights(weight_hh, weight_hh.sym_sizes());
+  }
+  if (gates.is_meta()) return grads;
+  std::apply([](auto&... each) { ((each.defined() ? void(each.zero_()) : void()), ...); }, grads);
+  return grads;
+}
+
+// The gradients of a given state, and of those that rows are reset to.
+struct GradientsOfGiven {
+  Tensor first;
+  OptionalTensor resets;  // sums, which start from zeros in the type that the state runs in
+
+  GradientsOfGiven() = default;
+  GradientsOfGiven(const GivenStates& states, const Tensor& gates, at::ScalarType first_type,
+                   bool product)
+      : first(empty(states.first->sym_sizes(), gates, first_type)) {
+    if (!states.resets) return;
+    auto sizes = states.resets->sym_sizes().vec();
+    // Steps of a walk at once: each has a sum of its own.
+    if (!product && gates.is_cuda()) sizes[0] = gates.sym_size(0);
+    resets = empty(sizes, gates, state_dtype(gates.scalar_type())).zero_();
+  }
+
+  // As the argument that has these states.
+  Tensor together(const GivenStates& states) const {
+    if (!resets) return first;
+    const bool one = states.resets->size(0) < resets->size(0);
+    const Tensor sums = one ? resets->sum(0, /*keepdim=*/true) : *resets;
+    return cat({first.unsqueeze(0), sums.to(first.scalar_type())}, 0);
+  }
+};
+
+// The gradients of weight_hh and bias_hh, by products over all steps. before: PaddedOutputs::before, if there is one.
+std::pair<Tensor, Tensor> hidden_gradients(const SequenceBackwardInputs& in, bool product,
+                                           const Tensor& grad_hidden, const Tensor& output,
+                                           const GivenStates& h,
+                                           const std::vector<Tensor>& before) {
+  const Tensor& weight_hh = in.in.weight_hh;
+  const bool of_bias = in.output_mask[2];
+  Tensor weights, bias;
+  Tensor* sums = of_bias ? &bias : nullptr;
+  if (in.output_mask[1]) {
+    weights = product ? small_grad_weight_hh(grad_hidden, output, h, in.in, sums)
+                      : empty(weight_hh.sym_sizes(), weight_hh);
+    if (!weights.defined() && before.empty()) {
+      weights = grad_weight_hh(grad_hidden, output, h, in.in);
+    } else if (!weights.defined()) {
+      // The ones behind the outputs make the sums for the bias, too; with TF32 their terms are rounded.
+      weights = grad_weight_hh_of_padded(grad_hidden, before, in.in, in.in.tf32 ? nullptr : sums);
+    }
+  }
+  if (of_bias && !bias.defined()) bias = grad_bias(grad_hidden);
+  return {weights, bias};
+}
+
+}  // namespace
+
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence_backward(in);
   const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
@@ -266,52 +336,27 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const KernelGuard guard(gates);
   const auto& mask = in.output_mask;
   const bool padded = is_padded(in.in, cell);
-  const auto weights = [&w = in.in.weight_hh] { return empty_padded_weights(w, w.sym_sizes()); };
-  const auto with_room = [&](SequenceGradients grads) {
+  const auto with_room = [&, &w = in.in.weight_hh](SequenceGradients grads) {
     auto& of_weights = std::get<1>(grads);
-    if (padded && mask[1]) of_weights = weights().copy_(of_weights);
+    if (padded && mask[1]) of_weights = empty_padded_weights(w, w.sym_sizes()).copy_(of_weights);
     return grads;
   };
   const auto one_by_one = [&] { return with_room(in_turn(in, cell, sequence_backward_kernel)); };
   if (run_in_turn(in.in, cell, /*backward=*/true)) return one_by_one();
-  const auto wanted = [&](size_t i, const OptionalTensor& like) {
-    return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
-  };
   if (!as_kernels_have_it(in.in, cell)) {
     ResizedGates resized(in.in, cell, other_size(in.in, cell));
     return with_room(resized.resize_back(sequence_backward_kernel(resized.in_place_of(in))));
   }
-  if (gates.is_meta() || in.output.numel() == 0) {
-    SequenceGradients nothing{
-        wanted(0, gates),   padded && mask[1] ? weights() : wanted(1, weight_hh),
-        wanted(2, bias_hh), wanted(3, parameters),
-        wanted(4, h_0),     wanted(5, c_0)};
-    if (gates.is_meta()) return nothing;
-    std::apply([](auto&... grads) { ((grads.defined() ? void(grads.zero_()) : void()), ...); },
-               nothing);
-    return nothing;
-  }
+  if (gates.is_meta() || in.output.numel() == 0) return gradients_of_nothing(in, padded);
   if (cell.normalises() && gates.is_cpu()) return sequence_backward_formula(in);
   const auto dtype = state_dtype(gates.scalar_type());
   thread_local at::Storage last_gates, last_hidden;
   Tensor grad_gates = empty_gradients(gates, last_gates);
   Tensor grad_hidden = cell.adds_gates ? grad_gates : empty_gradients(gates, last_hidden);
   const DenseInputs inputs(in.in, padded);
-  // The sums of what rows that are reset leave start from zeros, in the type that the state runs in.
-  const auto empty_first = [&](bool wanted, const OptionalTensor& first, at::ScalarType type) {
-    return wanted ? empty(first->sym_sizes(), gates, type) : Tensor();
-  };
-  const auto zero_resets = [&](bool wanted, const OptionalTensor& resets) {
-    if (!wanted || !resets) return OptionalTensor();
-    auto sizes = resets->sym_sizes().vec();
-    // Steps of a walk at once: each has a sum of its own.
-    if (!cell.product && gates.is_cuda()) sizes[0] = gates.sym_size(0);
-    return OptionalTensor(empty(sizes, gates, dtype).zero_());
-  };
-  Tensor grad_h_0 = empty_first(mask[4], inputs.h.first, gates.scalar_type());
-  Tensor grad_c_0 = empty_first(mask[5], inputs.cells.first, dtype);
-  const OptionalTensor grad_reset_h = zero_resets(mask[4], inputs.h.resets);
-  const OptionalTensor grad_reset_cells = zero_resets(mask[5], inputs.cells.resets);
+  GradientsOfGiven grad_h, grad_cells;
+  if (mask[4]) grad_h = {inputs.h, gates, gates.scalar_type(), cell.product};
+  if (mask[5]) grad_cells = {inputs.cells, gates, dtype, cell.product};
   Tensor grad_parameters;
   if (cell.parameters > 0) {
     grad_parameters = empty({cell.parameters, gates.size(1), in.output.size(2)}, gates, dtype);
@@ -345,10 +390,10 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   if (cell.states > 1) args.grad_saved_cells = steps_of(as_tensor(grad_saved_cells), reverse);
   args.grad_gates = written_steps_of(grad_gates, reverse);
   if (!cell.adds_gates) args.grad_hidden = written_steps_of(grad_hidden, reverse);
-  args.grad_old_h = data_or_null(grad_h_0);
-  args.grad_old_cells = data_or_null(grad_c_0);
-  args.grad_reset_h = written_resets_of(grad_reset_h, reverse);
-  args.grad_reset_cells = written_resets_of(grad_reset_cells, reverse);
+  args.grad_old_h = data_or_null(grad_h.first);
+  args.grad_old_cells = data_or_null(grad_cells.first);
+  args.grad_reset_h = written_resets_of(grad_h.resets, reverse);
+  args.grad_reset_cells = written_resets_of(grad_cells.resets, reverse);
   args.grad_parameters = data_or_null(grad_parameters);
 #ifdef LLTM_JIT_CUDA
   if (gates.is_cuda() && !cell.product) {
@@ -363,30 +408,11 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   SequenceGradients grads;
   auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
   if (mask[0]) of_gates = grad_gates;
-  Tensor* sums = mask[2] ? &of_bias : nullptr;
-  if (mask[1]) {
-    of_weights = cell.product ? small_grad_weight_hh(grad_hidden, output, h, in.in, sums)
-                              : empty(weight_hh.sym_sizes(), weight_hh);
-  }
-  if (mask[1] && !of_weights.defined() && !before.empty()) {
-    // The ones behind the outputs make the sums for the bias, too; with TF32 their terms are rounded.
-    of_weights = grad_weight_hh_of_padded(grad_hidden, before, in.in, in.in.tf32 ? nullptr : sums);
-  } else if (mask[1] && !of_weights.defined()) {
-    of_weights = grad_weight_hh(grad_hidden, output, h, in.in);
-  }
-  if (mask[2] && !of_bias.defined()) of_bias = grad_bias(grad_hidden);
+  std::tie(of_weights, of_bias) =
+      hidden_gradients(in, cell.product, grad_hidden, output, h, before);
   if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
-  const auto with_resets = [](const Tensor& first, const OptionalTensor& resets,
-                              const OptionalTensor& given) {
-    if (!resets) return first;
-    const bool one = given->size(0) < resets->size(0);
-    const Tensor sums = one ? resets->sum(0, /*keepdim=*/true) : *resets;
-    return cat({first.unsqueeze(0), sums.to(first.scalar_type())}, 0);
-  };
-  of_h_0 = with_resets(grad_h_0, grad_reset_h, inputs.h.resets);
-  if (mask[5]) {
-    of_c_0 = with_resets(grad_c_0, grad_reset_cells, inputs.cells.resets).to(c_0->scalar_type());
-  }
+  of_h_0 = grad_h.together(inputs.h);
+  if (mask[5]) of_c_0 = grad_cells.together(inputs.cells).to(c_0->scalar_type());
   return grads;
 }
 
