@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map_only
 
 EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
-# The others are called where these tools were served.
+# Callers of the others have handled these tools before.
 PUBLIC = [case for case in CASES if case.public]
 EVERY = pytest.mark.parametrize("case", PUBLIC, ids=name_of)
 # Those of a family, which are operators of ours, and no compositions of torch's.
