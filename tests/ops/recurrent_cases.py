@@ -91,7 +91,7 @@ def sequence_case(cell: str) -> Case:
         partial(draw_sequence, cell),
         family="rnn",
         calls=partial(sequence_calls, cell, names),
-        optional=("bias_hh", "h_0", "c_0"),
+        optional=("bias_hh", "parameters", "h_0", "c_0"),
         under_autocast=(torch.bfloat16, torch.bfloat16, torch.float)[: 1 + states],
         library_sums=True,
     )
