@@ -105,15 +105,6 @@ def test_kernels_run_on_the_threads_of_torch():
     assert b"libgomp.so" not in library
 
 
-def test_row_does_not_depend_on_the_rest_of_the_batch():
-    input, weights, bias, h, c = cell_inputs(65, 33, 129, dtype=torch.float)
-    whole = lltm_cell(input, weights, bias, h, c)
-    for row in (0, 30, 64):
-        part = slice(row, row + 1)
-        alone = lltm_cell(input[part], weights, bias, h[part], c[part])
-        assert bits(alone) == bits([tensor[part] for tensor in whole])
-
-
 @pytest.mark.parametrize("way", ["function", "operator", "backward"])
 def test_gil_is_released_around_the_work(way):
     """In the middle of a call another thread runs Python: it notes the time every millisecond.
