@@ -170,16 +170,27 @@ def step_of(cell: str) -> Callable[..., list[Tensor]]:
     return step
 
 
-def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """A loop in plain PyTorch, in the dtype of the inputs, without the rules for 16 bits."""
+def reference(
+    cell: str,
+    inputs: Inputs,
+    reverse: bool = False,
+    step: Callable[..., list[Tensor]] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A loop in plain PyTorch, in the dtype of the inputs, without the rules for 16 bits.
+
+    `step` is that of a cell which the library does not have.
+    """
     gates, weight_hh, bias_hh, parameters, h_0, c_0, control = inputs
     zeros = gates.new_zeros(gates.size(1), weight_hh.size(1))
-    others = cell_of(cell).states - 1
+    if step is None:
+        step, others = step_of(cell), cell_of(cell).states - 1
+    else:
+        others = 0 if c_0 is None else c_0.size(-3)
     h_0, reset_h = (h_0, None) if h_0 is None or h_0.dim() == 2 else (h_0[0], h_0[1:])
     c_0, reset_cells = (c_0, None) if c_0 is None or c_0.dim() == 3 else (c_0[0], c_0[1:])
     states = [zeros if h_0 is None else h_0, *([zeros] * others if c_0 is None else c_0)]
     resets = [reset_h, *([None] * others if reset_cells is None else reset_cells.unbind(1))]
-    step, outputs = step_of(cell), []
+    outputs = []
     for t in reversed(range(len(gates))) if reverse else range(len(gates)):
         marked, holds = torch.zeros_like(zeros), torch.zeros_like(zeros)
         if control is not None:
