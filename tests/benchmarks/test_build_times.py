@@ -83,13 +83,6 @@ def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch, idle
     assert "\nslower than their goals:\n" in out
 
 
-def test_an_opponent_that_is_not_there(capsys):
-    assert main(["jit", "--against", "/nowhere"]) == 1
-    assert "expected --against to be a directory with an extension's sources" in (
-        capsys.readouterr().err
-    )
-
-
 def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch, tmp_path, idle):
     asked, file = [], tmp_path / "figures.json"
     headers = tmp_path / "include"

@@ -1,7 +1,5 @@
 """`python -m benchmarks cell`, at small sizes."""
 
-import json
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,51 +8,9 @@ import torch
 from benchmarks import other_cell
 from benchmarks.__main__ import main
 from benchmarks.cell import PHASES, Case
-from lltm_jit import functional
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 QUICK = ["cell", "-b", "2", "-f", "3", "-s", "4", "--seconds", "0.001"]
-
-
-def test_tables_of_every_implementation_and_phase(capsys, tmp_path, quick_clock):
-    file = tmp_path / "figures.json"
-    assert main([*QUICK, "--json", str(file)]) == 0
-    header, table, goals = capsys.readouterr().out.split("\n\n")
-    assert f"torch: {torch.__version__}" in header
-    assert goals == "no goal is missed\n"
-    title, columns, *rows = table.splitlines()
-    assert title == "float32, cpu"
-    words = "case phase check as called IQR floor share GFLOP/s GB/s beside others"
-    assert columns.split() == words.split()
-    names = ["reference", "aten", "fused"]
-    saved = json.loads(file.read_text())["rows"]
-    assert [(row["phase"], row["name"]) for row in saved] == [
-        (phase, name)
-        for phase in PHASES
-        for name in [*names, *(["addmm alone"] if phase == PHASES[0] else [])]
-    ]
-    assert [row["check"] for row in saved[:4]] == ["match"] * 3 + ["-"]
-    assert [row["times"]["as called"]["median"] for row in saved[:4]] == [1e-3, 2e-3, 3e-3, 4e-3]
-    case = Case(2, 3, 4, torch.float, torch.device("cpu"))
-    operations, size = case.operations(PHASES[0]), case.bytes(PHASES[0])
-    assert saved[1]["figures"] == {"GFLOP/s": operations / 2e6, "GB/s": size / 2e6}
-    assert saved[1]["floor"] == max(operations, size) / 1e9
-    assert rows[0].startswith("B 2, I 3, H 4 ")
-    assert rows[1].endswith(" 2.00 of reference")
-
-
-def test_a_wrong_implementation_is_named_and_fails(capsys, monkeypatch, quick_clock):
-    right = functional.lltm_cell
-
-    def wrong(*operands, impl):
-        new_h, new_cell = right(*operands, impl=impl)
-        return (new_h * 1.01, new_cell) if impl == "aten" else (new_h, new_cell)
-
-    monkeypatch.setattr(functional, "lltm_cell", wrong)
-    assert main([*QUICK, "-d"]) == 1
-    rows = capsys.readouterr().out
-    assert re.search(r" aten +error 1\.\de-02 ", rows)
-    assert re.search(r" fused +match ", rows)
 
 
 @pytest.mark.parametrize("dtype", ["half", "bfloat16"])
@@ -103,11 +59,6 @@ def test_an_opponent_is_built_checked_and_comes_first(
     assert (" match " if scale == 1 else " error ") in rows[0]
     assert " reference " in rows[1]
     assert rows[1].endswith(f" 2.00 of {tmp_path.name}")
-
-
-def test_an_opponent_that_is_not_there(capsys, tmp_path):
-    assert main([*QUICK, "--against", str(tmp_path / "none")]) == 1
-    assert "expected --against to be a directory, but got " in capsys.readouterr().err
 
 
 def test_operations_and_bytes_by_hand():

@@ -80,10 +80,6 @@ def test_nothing_lies_outside_the_frame(figure):
     assert drawn.y1 <= height
 
 
-def test_panels_share_the_axis_of_times(figure):
-    assert len({axis.get_xlim() for axis in figure.axes}) == 1
-
-
 def test_ticks_are_plain_numbers(figure):
     figure.canvas.draw()
     low, high = figure.axes[0].get_xlim()
@@ -94,17 +90,6 @@ def test_ticks_are_plain_numbers(figure):
         number, unit = label.split()
         assert unit in ("us", "s")
         assert f"{float(number):g}" == number
-
-
-def test_cases_are_below_each_other_by_phase():
-    (axis,) = drawn("cell").axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == [
-        "H 64, forward",
-        "H 512, forward",
-    ]
-    assert axis.get_ylim() == (1.5, -0.5)
-    shown = [axis.get_title() for axis in drawn("sequence").axes if axis.get_visible()]
-    assert shown == ["float16, cuda", "float32, cuda", "bfloat16, cuda"]
 
 
 def test_legends():

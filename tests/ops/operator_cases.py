@@ -121,7 +121,7 @@ STYLEGAN = [
         calls=bias_act_calls,
         optional=("b",),
     )
-    for act in ("lrelu", "swish")
+    for act in ("lrelu", "swish", "tanh")
 ]
 STYLEGAN += [
     Case(

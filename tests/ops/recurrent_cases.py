@@ -48,13 +48,13 @@ def sequence_inputs(cell: str, names: list[str], tensors: Sequence[Tensor]) -> I
 
 def control_of(gates: Tensor) -> Tensor | None:
     """A row is reset after the first step, and another has ended before the last."""
-    if not isinstance(gates, Tensor) or gates.dim() != 3:
+    if not isinstance(gates, Tensor) or gates.is_nested or gates.dim() != 3:
         return None
     steps, rows = (
         torch.arange(size, device=gates.device).unsqueeze(i)
         for size, i in zip(gates.shape[:2], (1, 0), strict=True)
     )
-    resets, ended = (steps == 1) & (rows == 0), (steps == len(gates) - 1) & (rows == 1)
+    resets, ended = (steps == 1) & (rows == 0), (steps == gates.size(0) - 1) & (rows == 1)
     return (resets + 2 * ended).to(torch.uint8)
 
 
@@ -91,7 +91,7 @@ def sequence_case(cell: str) -> Case:
         partial(draw_sequence, cell),
         family="rnn",
         calls=partial(sequence_calls, cell, names),
-        optional=("bias_hh", "h_0", "c_0"),
+        optional=("bias_hh", "parameters", "h_0", "c_0"),
         under_autocast=(torch.bfloat16, torch.bfloat16, torch.float)[: 1 + states],
         library_sums=True,
     )
@@ -122,17 +122,31 @@ def pad_gates_calls(x: Tensor) -> Calls:
     ]
 
 
+def no_calls(*tensors: Tensor) -> Calls:
+    """Those of the same operators in another row."""
+    return []
+
+
 RECURRENT = [
-    Case(
-        "lltm_cell",
-        ["input", "weights", "bias", "old_h", "old_cell"],
-        lltm_cell,
-        lltm_cell_reference,
-        lambda large: cell_inputs(*((65, 33, 129) if large else (2, 3, 2))),
-        family="rnn",
-        calls=lltm_calls,
-        optional=("bias",),
-        under_autocast=(torch.bfloat16, torch.float),
+    *(
+        Case(
+            name,
+            ["input", "weights", "bias", "old_h", "old_cell"],
+            function,
+            lltm_cell_reference,
+            lambda large: cell_inputs(*((65, 33, 129) if large else (2, 3, 2))),
+            family="rnn",
+            calls=calls,
+            optional=("bias",),
+            under_autocast=(torch.bfloat16, torch.float),
+            sees=sees,
+            library_sums=sees is not None,
+            public=sees is None,
+        )
+        for name, function, calls, sees in (
+            ("lltm_cell", lltm_cell, lltm_calls, None),
+            ("lltm_cell aten", partial(lltm_cell, impl="aten"), no_calls, "lltm_cell_aten"),
+        )
     ),
     *(sequence_case(cell) for cell in CELLS),
     Case(

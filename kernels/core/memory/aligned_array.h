@@ -3,12 +3,16 @@
 // Note [Kept memory]
 // Every call needs the same arrays. malloc returns large ones to the system, so the next call gets
 // new pages, which took five sixths of the time of a single step of a recurrent layer. So each
-// thread keeps its freed arrays, up to KeptMemory::kMost bytes, for its next ones.
+// thread keeps its freed arrays, up to KeptMemory::kMost bytes, for its next ones. Tools that check
+// memory do not see where such an array ends, so a guard behind it is compared when it is freed.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
@@ -18,8 +22,18 @@ namespace lltm_jit {
 class KeptMemory {
  public:
   struct Block {
+    static constexpr uint64_t kGuard = 0x9e3779b97f4a7c15;
+
     void* data;
-    size_t bytes;
+    size_t bytes;  // without the room for a guard, which is behind those that are used
+
+    void guard(size_t used) const { std::memcpy(end(used), &kGuard, sizeof kGuard); }
+    void check(size_t used) const {
+      if (std::memcmp(end(used), &kGuard, sizeof kGuard) == 0) return;
+      std::fputs("lltm_jit: a kernel wrote past the end of an array\n", stderr);
+      std::abort();
+    }
+    char* end(size_t used) const { return static_cast<char*>(data) + used; }
   };
 
   static KeptMemory& of_this_thread() {
@@ -38,7 +52,9 @@ class KeptMemory {
     for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
       if (!unfit(*block) && (best == blocks_.end() || block->bytes < best->bytes)) best = block;
     }
-    if (best == blocks_.end()) return {::operator new(bytes, kAlignment), bytes};
+    if (best == blocks_.end()) {
+      return {::operator new(bytes + sizeof Block::kGuard, kAlignment), bytes};
+    }
     const Block found = *best;
     blocks_.erase(best);
     bytes_ -= found.bytes;
@@ -74,8 +90,12 @@ class KeptMemory {
 };
 
 struct AlignedDelete {
-  size_t bytes = 0;
-  void operator()(void* data) const { KeptMemory::of_this_thread().keep({data, bytes}); }
+  size_t bytes = 0, used = 0;
+  void operator()(void* data) const {
+    const KeptMemory::Block block{data, bytes};
+    block.check(used);
+    KeptMemory::of_this_thread().keep(block);
+  }
 };
 template <typename T>
 using AlignedArray = std::unique_ptr<T[], AlignedDelete>;
@@ -83,8 +103,10 @@ using AlignedArray = std::unique_ptr<T[], AlignedDelete>;
 // An array whose elements are not initialised.
 template <typename T>
 AlignedArray<T> aligned_array(int64_t size) {
-  const auto block = KeptMemory::of_this_thread().take(std::max<size_t>(size * sizeof(T), 1));
-  return {static_cast<T*>(block.data), AlignedDelete{block.bytes}};
+  const size_t used = size * sizeof(T);
+  const auto block = KeptMemory::of_this_thread().take(std::max<size_t>(used, 1));
+  block.guard(used);
+  return {static_cast<T*>(block.data), AlignedDelete{block.bytes, used}};
 }
 
 template <typename T>

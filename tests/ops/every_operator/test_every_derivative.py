@@ -7,11 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from op_testing import DEVICES, EVERY_PATH, bits, differentiated_twice, subsets, taken
+from op_testing import (
+    DEVICES,
+    EVERY_PATH,
+    NoGradient,
+    bits,
+    differentiated_twice,
+    subsets,
+    taken,
+)
 from operator_cases import CASES
 from test_every_operator import EVERY, name_of, results_and_gradients
 from torch import Tensor
-from torch.func import jacfwd, jacrev, jvp, linearize, vjp
+from torch.func import grad, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
 IN_EVERY_MODE = pytest.mark.parametrize(
     "case", [case for case in CASES if case.forward_mode], ids=name_of
@@ -87,6 +95,72 @@ def test_derivatives_of_derivatives(case, device):
         ours, theirs = (differentiated_twice(loss(name)) for name in FUNCTIONS)
         for actual, expected in zip(ours, theirs, strict=True):
             torch.testing.assert_close(actual(inputs[position]), expected(inputs[position]))
+
+
+@EVERY
+@EVERY_DEVICE
+def test_third_derivatives(case, device):
+    inputs, found = case.inputs(device), []
+    for name in FUNCTIONS:
+        loss, orders = loss_of(getattr(case, name)(*inputs)), []
+        for _ in range(3):
+            orders.append(torch.autograd.grad(loss, inputs, create_graph=True))
+            loss = sum(gradient.square().sum() for gradient in orders[-1])
+        found.append(orders)
+    torch.testing.assert_close(*found)
+
+
+@EVERY
+@EVERY_DEVICE
+def test_results_that_nobody_uses(case, device):
+    """By the derivative's own node, and where another node gives it no gradient."""
+    inputs = case.inputs(device)
+
+    def derivatives(name: str, used: tuple[bool, ...], others: Callable) -> list[Tensor]:
+        found = getattr(case, name)(*inputs)
+        results = (found,) if isinstance(found, Tensor) else tuple(found)
+        kept = [r if u else others(r) for r, u in zip(results, used, strict=True)]
+        options = {"create_graph": True, "materialize_grads": True}
+        first = torch.autograd.grad(loss_of(tuple(kept)), inputs, **options)
+        return [*first, *torch.autograd.grad(sum(g.square().sum() for g in first), inputs)]
+
+    for used in subsets(len(case.results(*inputs))):
+        expected = derivatives("reference", used, Tensor.detach)
+        for others in (Tensor.detach, NoGradient.apply):
+            torch.testing.assert_close(derivatives("function", used, others), expected)
+
+
+@EVERY
+@EVERY_DEVICE
+def test_views_of_one_tensor(case, device):
+    """As several inputs: their gradients add up, of both orders."""
+    shapes = [tensor.shape for tensor in case.inputs(device)]
+    whole = torch.randn(max(s.numel() for s in shapes), dtype=torch.double, device=device)
+    whole.requires_grad_()
+    found = []
+    for name in FUNCTIONS:
+        views = [whole[: shape.numel()].view(shape) for shape in shapes]
+        first = torch.autograd.grad(loss_of(getattr(case, name)(*views)), whole, create_graph=True)
+        found.append([*first, *torch.autograd.grad(first[0].square().sum(), whole)])
+    torch.testing.assert_close(*found)
+
+
+@EVERY
+@EVERY_DEVICE
+def test_gradients_of_each_sample(case, device):
+    """By vmap of grad: of each input, with the others shared and with others of its own."""
+    inputs = case.inputs(device, requires_grad=False)
+    stacked, every = [torch.stack([t, t / 2, -t]) for t in inputs], range(len(inputs))
+
+    def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return grad(lambda *t: loss_of(case.function(*t)), tuple(every))(*tensors)
+
+    for batched in [*([i] for i in every), every]:
+        given = [stacked[i] if i in batched else inputs[i] for i in every]
+        found = vmap(gradients, tuple(0 if i in batched else None for i in every))(*given)
+        for k in range(3):
+            alone = gradients(*(t[k] if i in batched else t for i, t in enumerate(given)))
+            torch.testing.assert_close(tuple(each[k] for each in found), alone)
 
 
 @EVERY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -21,6 +22,7 @@ from op_testing import (
 )
 from operator_cases import CASES, Case
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import jvp, vmap
 from torch.library import opcheck
@@ -153,6 +155,21 @@ def test_vmap(case, path):
 
 
 @EVERY
+@EVERY_DEVICE
+def test_vmap_over_other_dimensions_and_twice(case, device):
+    inputs = case.inputs(device, requires_grad=False)
+    args = [
+        torch.stack([torch.stack([t, t / 2, -t]), t.cos().expand(3, *t.shape)], -1) for t in inputs
+    ]
+    over_last = vmap(case.results, in_dims=-1, out_dims=-1)
+    found = vmap(over_last, out_dims=1)(*args)
+    for n, m in itertools.product(range(3), range(2)):
+        expected = case.results(*(t[n, ..., m] for t in args))
+        actual = tuple(result[:, n, ..., m] for result in found)
+        torch.testing.assert_close(actual, expected)
+
+
+@EVERY
 @EVERY_PATH
 def test_forward_mode(case, path):
     if not case.forward_mode:
@@ -179,11 +196,22 @@ def test_any_layout(case, layout, path):
 @EVERY
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @EVERY_DEVICE
-def test_meta_tensors_have_its_shapes_and_strides(case, dtype, device):
-    inputs = case.inputs(device, dtype)
-    results = [case.results(*(t.to(kind) for t in inputs)) for kind in (device, "meta")]
-    actual, expected = ([(r.shape, r.stride(), r.dtype) for r in found] for found in results)
-    assert actual == expected
+def test_meta_and_fake_tensors_are_as_real_ones(case, dtype, device):
+    """Shapes, strides and dtypes of results and gradients; of transposed inputs, too."""
+    # What is not public takes torch's operation for tensors without data.
+    for layout in ("contiguous", "transposed") if case.public else ("contiguous",):
+        plain = [with_layout(t.detach(), layout) for t in case.inputs(device, dtype)]
+
+        def facts(tensors: list[Tensor]) -> list[tuple]:
+            leaves = [tensor.requires_grad_() for tensor in tensors]
+            found = results_and_gradients(case, leaves)
+            assert {tensor.device.type for tensor in found} == {leaves[0].device.type}
+            return [(tensor.shape, tensor.stride(), tensor.dtype) for tensor in found]
+
+        expected = facts(plain)
+        assert facts([tensor.to("meta") for tensor in plain]) == expected
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            assert facts([mode.from_tensor(tensor) for tensor in plain]) == expected
 
 
 @EVERY
@@ -215,6 +243,14 @@ def test_autocast(case, path):
             if case.sees is None:  # where torch's operations come first, vmap comes before the cast
                 rows = tuple(result[0] for result in actual[1])
                 torch.testing.assert_close(rows, actual[0], rtol=2e-2, atol=2e-2)
+            if case.public and case.family:  # a mix of dtypes is cast, too
+                mixed = [inputs[0].bfloat16(), *inputs[1:]]
+                with torch.autocast(device, torch.bfloat16):
+                    plain = case.results(*mixed)
+                    batched = vmap(case.results)(*(torch.stack([t, -t]) for t in mixed))
+                rows = tuple(result[0] for result in batched)
+                assert [r.dtype for r in rows] == [r.dtype for r in plain]
+                torch.testing.assert_close(rows, plain, rtol=2e-2, atol=2e-2)
 
 
 @EVERY
@@ -270,6 +306,9 @@ def test_what_is_no_tensor(case, value, got):
 WRONG = {
     "dtype": lambda t: t.long(),
     "layout": lambda t: t.to_sparse(),
+    "rows": lambda t: t.reshape(-1, t.shape[-1]).to_sparse_csr(),
+    "blocks": lambda t: t.to_mkldnn(),
+    "quantised": lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8),
     "other dtype": lambda t: t.double(),
     "device": lambda t: t.to("meta"),
     "rank": lambda t: t[None, None, None],
@@ -277,22 +316,36 @@ WRONG = {
 }
 
 
+# What no argument may be.
+EACH_REFUSES = ("dtype", "layout", "rows", "blocks", "quantised")
+
+
 @PUBLIC
 @pytest.mark.parametrize("way", WRONG)
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*quantize")
 def test_bad_input(case, way):
     """Errors name the function, the argument or one that it does not fit, and both values."""
     if case.family is None:
         pytest.skip("torch refuses it, in its own words")
-    errors = []
-    for i in range(len(case.arguments)):
-        given = case.inputs("cpu", torch.float, requires_grad=False)
-        given[i] = WRONG[way](given[i])
-        try:
-            case.function(*given)
-        except RuntimeError as error:
-            errors.append(str(error))
+
+    def refusals(device: str) -> list[str]:
+        found = []
+        for i in range(len(case.arguments)):
+            given = case.inputs(device, torch.float, requires_grad=False)
+            given[i] = WRONG[way](given[i])
+            try:
+                case.function(*given)
+            except RuntimeError as error:
+                found.append(str(error))
+        return found
+
+    errors = refusals("cpu")
     names = "|".join(case.arguments)
     said = re.compile(rf"{case.operator}\(\): expected .*\b({names})\b.* but got ")
     assert [error for error in errors if not said.match(error)] == []
+    if way in EACH_REFUSES:
+        assert len(errors) == len(case.arguments)
+    elif way != "device":
+        assert refusals("meta") == errors
     # What is unlike other tensors may be right where there are none.
-    assert errors or (len(case.arguments) == 1 and way not in ("dtype", "layout"))
+    assert errors or len(case.arguments) == 1

@@ -49,6 +49,7 @@ inline void bind_sequence(py::module_ m) {
                              &ManyRowsShape::chunks, &ManyRowsShape::streamed,
                              &ManyRowsShape::scaled)
       .def("turns", &ManyRowsShape::turns)
+      .def("chunk_bytes", &ManyRowsShape::chunk_bytes)
       .def("shared_bytes", &ManyRowsShape::shared_bytes);
   bind_result<SequencePlan>(m, "Plan", "one_launch shape cycles many_rows workspace shared_bytes",
                             &SequencePlan::one_launch, &SequencePlan::shape, &SequencePlan::cycles,

@@ -113,7 +113,7 @@ def inputs_of(
         random(steps, batch_size, rows),
         random(rows, hidden_size) * scale,
         random(rows) if bias or not facts.adds_gates else None,
-        None,
+        random(facts.parameters, hidden_size) if facts.parameters else None,
         random(batch_size, hidden_size) if state else None,
         random(others, batch_size, hidden_size) if state and others else None,
         controls(steps, batch_size) if control else None,
@@ -147,8 +147,12 @@ def controls(steps: int, batch_size: int) -> Tensor:
     return resets + 2 * behind
 
 
-def step_of(cell: str) -> Callable[[Tensor, Tensor, Sequence[Tensor]], list[Tensor]]:
-    """A step in plain PyTorch, to new states: the equations in the docstring of the layer."""
+def step_of(cell: str) -> Callable[..., list[Tensor]]:
+    """A step in plain PyTorch, to new states: the equations in the docstring of the layer.
+
+    In them x and y are the parts of the input and of h, p the cell's parameters, and h, c, n and m
+    its states.
+    """
     text = inspect.getdoc(layers.LAYERS[cell]).partition("::\n\n")[2].partition("\n\n")[0]
     equations = compile(textwrap.dedent(text), f"{cell}'s docstring", "exec")
     functions = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "elu": nn.functional.elu}
@@ -157,25 +161,36 @@ def step_of(cell: str) -> Callable[[Tensor, Tensor, Sequence[Tensor]], list[Tens
     functions["maximum"] = lambda x, y: torch.maximum(x, torch.as_tensor(y).to(x))
     states = "hcnm"[: cell_of(cell).states]
 
-    def step(x: Tensor, y: Tensor, old: Sequence[Tensor]) -> list[Tensor]:
+    def step(x: Tensor, y: Tensor, p: Tensor | None, old: Sequence[Tensor]) -> list[Tensor]:
         gates = (part.unflatten(1, (-1, old[0].size(1))).movedim(1, 0) for part in (x, y))
-        names = functions | dict(zip("xy" + states, (*gates, *old), strict=True))
+        names = functions | dict(zip("xyp" + states, (*gates, p, *old), strict=True))
         exec(equations, names)
         return [names[state] for state in states]
 
     return step
 
 
-def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """A loop in plain PyTorch, in the dtype of the inputs, without the rules for 16 bits."""
-    gates, weight_hh, bias_hh, _, h_0, c_0, control = inputs
+def reference(
+    cell: str,
+    inputs: Inputs,
+    reverse: bool = False,
+    step: Callable[..., list[Tensor]] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A loop in plain PyTorch, in the dtype of the inputs, without the rules for 16 bits.
+
+    `step` is that of a cell which the library does not have.
+    """
+    gates, weight_hh, bias_hh, parameters, h_0, c_0, control = inputs
     zeros = gates.new_zeros(gates.size(1), weight_hh.size(1))
-    others = cell_of(cell).states - 1
+    if step is None:
+        step, others = step_of(cell), cell_of(cell).states - 1
+    else:
+        others = 0 if c_0 is None else c_0.size(-3)
     h_0, reset_h = (h_0, None) if h_0 is None or h_0.dim() == 2 else (h_0[0], h_0[1:])
     c_0, reset_cells = (c_0, None) if c_0 is None or c_0.dim() == 3 else (c_0[0], c_0[1:])
     states = [zeros if h_0 is None else h_0, *([zeros] * others if c_0 is None else c_0)]
     resets = [reset_h, *([None] * others if reset_cells is None else reset_cells.unbind(1))]
-    step, outputs = step_of(cell), []
+    outputs = []
     for t in reversed(range(len(gates))) if reverse else range(len(gates)):
         marked, holds = torch.zeros_like(zeros), torch.zeros_like(zeros)
         if control is not None:
@@ -184,7 +199,7 @@ def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor,
         given = [zeros if r is None else r[t if len(r) > 1 else 0] for r in resets]
         old = [torch.where(marked > 0, *pair) for pair in zip(given, states, strict=True)]
         hidden = nn.functional.linear(old[0], weight_hh, bias_hh)
-        new = step(gates[t], hidden, old)
+        new = step(gates[t], hidden, parameters, old)
         states = [torch.where(holds > 0, *pair) for pair in zip(states, new, strict=True)]
         outputs.append(torch.where(holds > 0, 0.0, new[0]))
     output = torch.stack(outputs[::-1] if reverse else outputs)
@@ -205,8 +220,9 @@ def layer_reference(
             bias_ih, bias_hh = bias or (None, None)
             h_0, *c_0 = (state[len(ends)] for state in states)
             gates = nn.functional.linear(x, weight_ih, bias_ih)
+            parameters = getattr(layer, f"parameters_{suffix}", None)
             cells = torch.stack(c_0) if c_0 else None
-            given = Inputs(gates, weight_hh, bias_hh, None, h_0, cells, None)
+            given = Inputs(gates, weight_hh, bias_hh, parameters, h_0, cells, None)
             output, h_n, c_n = reference(layer.cell.name, given, suffix.endswith("_reverse"))
             outputs.append(output)
             ends.append((h_n, *c_n))

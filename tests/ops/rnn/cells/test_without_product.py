@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from op_testing import DEVICES, DTYPES, needs_gpu
-from sequence_testing import controls
+from sequence_testing import Inputs, controls, reference
 from torch import Tensor
 from torch.library import opcheck
 
@@ -73,20 +73,6 @@ def step(name: str, x: Tensor, p: Tensor | None, old: list[Tensor]) -> list[Tens
     return [torch.sigmoid(gates[1] + old[0]) * c, c]
 
 
-def reference(name: str, gates: Tensor, p, h_0, c_0, control, reverse=False) -> list[Tensor]:
-    """A loop in plain PyTorch: output, h_n and c_n."""
-    states, outputs = [h_0, *c_0], []
-    steps = range(len(gates))
-    for t in reversed(steps) if reverse else steps:
-        kept = (control[t] & 1 == 0).unsqueeze(1)
-        holds = (control[t] & 2 != 0).unsqueeze(1)
-        new = step(name, gates[t], p, [torch.where(kept, old, 0.0) for old in states])
-        states = [torch.where(holds, old, now) for old, now in zip(states, new, strict=True)]
-        outputs.append(torch.where(holds, 0.0, new[0]))
-    output = torch.stack(outputs[::-1] if reverse else outputs)
-    return [output, states[0], torch.stack(states[1:]) if c_0.numel() else c_0]
-
-
 def inputs_of(cells, name, steps, rows, units, dtype=torch.double, device="cpu", control=True):
     cell = cells[name].cell
 
@@ -117,11 +103,10 @@ def expected_of(name, given, reverse=False) -> list[Tensor]:
         if t is not None and k != "control"
     }
     gates = leaves["gates"]
-    control = given["control"]
-    if control is None:
-        control = torch.zeros(gates.shape[:2], dtype=torch.uint8, device=gates.device)
-    c_0 = leaves.get("c_0", gates.new_empty(0, *leaves["h_0"].shape))
-    found = reference(name, gates, leaves.get("parameters"), leaves["h_0"], c_0, control, reverse)
+    no_product = gates.new_empty(0, leaves["h_0"].size(-1))
+    states = (leaves.get(key) for key in ("parameters", "h_0", "c_0"))
+    inputs = Inputs(gates, no_product, None, *states, given["control"])
+    found = reference(name, inputs, reverse, lambda x, y, p, old: step(name, x, p, old))
     return with_gradients(found, leaves)
 
 
@@ -180,25 +165,8 @@ def test_resets_to_given_states(cells, name, reverse, one, device, steps):
     results = recurrent_sequence(
         cells[name].cell.name, weight_hh=weight, bias_hh=None, reverse=reverse, **given
     )
-    h, c, control = given["h_0"], given["c_0"], given["control"]
-    wide_c = h.new_empty(count, 0, *h.shape[1:]) if c is None else c
-    states, outputs = [h[0], *wide_c[0]], []
-    for t in reversed(range(steps)) if reverse else range(steps):
-        place = 1 if one else 1 + t
-        resets, holds = (control[t] == 1).unsqueeze(1), (control[t] & 2 != 0).unsqueeze(1)
-        before = [
-            torch.where(resets, to, state)
-            for to, state in zip([h[place], *wide_c[place]], states, strict=True)
-        ]
-        new = step(name, given["gates"][t], given["parameters"], before)
-        states = [torch.where(holds, old, now) for old, now in zip(states, new, strict=True)]
-        outputs.append(torch.where(holds, 0.0, new[0]))
-    output = torch.stack(outputs[::-1] if reverse else outputs)
-    expected = [output, states[0], *([torch.stack(states[1:])] if c is not None else [])]
-    found = [result for result in results if result.numel()]
-    for ours, theirs in zip(
-        with_gradients(found, given), with_gradients(expected, given), strict=True
-    ):
+    found = with_gradients(results, given)
+    for ours, theirs in zip(found, expected_of(name, given, reverse), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 

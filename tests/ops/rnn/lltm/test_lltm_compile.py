@@ -6,7 +6,7 @@ import io
 
 import pytest
 import torch
-from lltm_testing import IMPLEMENTATIONS, cell_inputs
+from lltm_testing import cell_inputs
 from op_testing import (
     DEVICES,
     EVERY_BACKEND,
@@ -17,50 +17,12 @@ from op_testing import (
 )
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
 
 import lltm_jit
 from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
 
 ops = torch.ops.lltm_jit
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-def test_compile_fullgraph(impl, device):
-    inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
-
-    def loss(*args):
-        return sum(t.square().sum() for t in lltm_cell(*args, impl=impl))
-
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(*inputs), loss(*inputs))
-    torch.testing.assert_close(
-        torch.autograd.grad(compiled(*inputs), inputs), torch.autograd.grad(loss(*inputs), inputs)
-    )
-
-
-@pytest.mark.slow
-def test_compile_with_inductor():
-    layer = lltm_jit.LLTM(5, 7)
-    compiled = torch.compile(layer, fullgraph=True)
-    input = torch.randn(3, 2, 5)
-    torch.testing.assert_close(compiled(input)[0], layer(input)[0])
-    parameters = list(layer.parameters())
-    torch.testing.assert_close(
-        torch.autograd.grad(compiled(input)[0].square().sum(), parameters),
-        torch.autograd.grad(layer(input)[0].square().sum(), parameters),
-    )
-
-
-def test_export_keeps_the_op_whole():
-    cell = lltm_jit.LLTMCell(5, 7)
-    args = (torch.randn(3, 5), (torch.randn(3, 7), torch.randn(3, 7)))
-    program = torch.export.export(cell, args)
-    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
-    assert ops.lltm_cell.default in targets
-    torch.testing.assert_close(program.module()(*args), cell(*args))
 
 
 # The last case takes clusters of blocks.
@@ -166,24 +128,6 @@ def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
         for sizes in ((2, 2, 9), (3, 7, 2), (9, 4, 5)):
             new = args(*sizes)
             torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=error)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
-def test_make_fx(tracing_mode, device):
-    def gradients(*inputs):
-        results = lltm_cell(*inputs)
-        return [*results, *torch.autograd.grad(results, inputs, [r.detach() for r in results])]
-
-    def run(function, *inputs):
-        return function(*(t.detach().requires_grad_() for t in inputs))
-
-    plain = cell_inputs(device=device)
-    graph = make_fx(lambda *args: run(gradients, *args), tracing_mode=tracing_mode)(*plain)
-    calls = [str(node.target) for node in graph.graph.nodes if "lltm" in str(node.target)]
-    assert calls == ["lltm_jit.lltm_cell_forward.default", "lltm_jit.lltm_cell_backward.default"]
-    new = cell_inputs(9 if tracing_mode == "symbolic" else 3, device=device)
-    torch.testing.assert_close(graph(*new), run(gradients, *new), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("device", DEVICES)

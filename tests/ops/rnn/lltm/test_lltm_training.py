@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 
 import pytest
 import torch
-from lltm_testing import IMPLEMENTATIONS, cell_inputs
+from lltm_testing import cell_inputs
 from op_testing import ACTIVATIONS, DEVICES, assert_accurate
 from torch import nn
-from torch.func import vmap
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
@@ -57,31 +55,6 @@ def test_autocast_of_the_reference_takes_a_mix_of_dtypes(device):
         torch.testing.assert_close(actual, lltm_cell_reference(*mixed), rtol=0, atol=0)
     with pytest.raises(RuntimeError, match=r"expected weights to have the dtype of input"):
         lltm_cell(*mixed, impl="reference")
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(device):
-    inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
-    new_h, _ = lltm_cell(*inputs)
-    expected = torch.autograd.grad(new_h.sum(), inputs, retain_graph=True)
-    with torch.autocast(device, torch.bfloat16):
-        actual = torch.autograd.grad(new_h.sum(), inputs, retain_graph=True)
-        to_differentiate = torch.autograd.grad(new_h.sum(), inputs, create_graph=True)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-    torch.testing.assert_close(to_differentiate, expected)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-def test_autocast_under_vmap(impl, device):
-    """What it casts, and that it takes a mix of dtypes, is as without vmap."""
-    inputs = [torch.stack([t, 2 * t]) for t in cell_inputs(dtype=torch.float, device=device)]
-    cell = partial(lltm_cell, impl=impl)
-    with torch.autocast(device, torch.bfloat16):
-        for args in (inputs, [inputs[0].bfloat16(), *inputs[1:]]):
-            rows = [cell(*(t[i] for t in args)) for i in range(2)]
-            expected = tuple(torch.stack(row) for row in zip(*rows, strict=True))
-            torch.testing.assert_close(vmap(cell)(*args), expected, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -48,9 +48,8 @@ def inputs_of_all(
         ways = [controls(*sizes[:2]), controls(*sizes[:2]).flip(0)]
         marks = (torch.stack(ways) if directions == 2 else ways[0]).to(each[0].gates.device)
     weights = torch.stack([one.weight_hh for one in each])
-    return Inputs(
-        gates("gates"), weights, gates("bias_hh"), None, units("h_0"), units("c_0"), marks
-    )
+    per_unit = [units(name) for name in ("parameters", "h_0", "c_0")]
+    return Inputs(gates("gates"), weights, gates("bias_hh"), *per_unit, marks)
 
 
 def in_turn(
@@ -75,8 +74,8 @@ def in_turn(
         if control is not None and directions == 2:
             control = control[way]
         one = Inputs(
-            gates(inputs.gates), weight_hh, gates(inputs.bias_hh), None, units(inputs.h_0),
-            units(inputs.c_0), control,
+            gates(inputs.gates), weight_hh, gates(inputs.bias_hh), units(inputs.parameters),
+            units(inputs.h_0), units(inputs.c_0), control,
         )  # fmt: skip
         results.append(function(cell, one, reverse != (way == 1)))
     return tuple(torch.cat(tensors, -1) for tensors in zip(*results, strict=True))

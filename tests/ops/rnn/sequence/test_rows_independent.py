@@ -48,7 +48,7 @@ def with_gradients(results: tuple[Tensor, ...], leaves: list[Tensor], grads) -> 
 @pytest.mark.parametrize(("device", "dtype", "size"), SEQUENCES, ids=str)
 @pytest.mark.parametrize("cell", CELLS)
 def test_sequences(cell, device, dtype, size):
-    gates, weight_hh, bias_hh, _, h_0, c_0, _ = inputs_of(cell, *size, dtype, device)
+    gates, weight_hh, bias_hh, parameters, h_0, c_0, _ = inputs_of(cell, *size, dtype, device)
     control = controls(*size[:2]).to(device)
     states = [h_0] if c_0 is None else [h_0, c_0]
 
@@ -56,7 +56,7 @@ def test_sequences(cell, device, dtype, size):
         leaves = [t.detach().requires_grad_() for t in tensors[: 1 + len(states)]]
         gates, h_0, *c_0 = leaves
         results = recurrent_sequence(
-            cell, gates, weight_hh, bias_hh, None, h_0, *c_0 or [None], control
+            cell, gates, weight_hh, bias_hh, parameters, h_0, *c_0 or [None], control
         )[: 1 + len(states)]
         return with_gradients(results, leaves, tensors[1 + len(states) :])
 

@@ -10,30 +10,13 @@ import io
 import pytest
 import torch
 from op_testing import DEVICES, needs_gpu, refusal
-from sequence_testing import CELLS, LAYERS, inputs_of, tensors, with_gradients
+from sequence_testing import LAYERS, inputs_of, tensors, with_gradients
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
 ops = torch.ops.lltm_jit
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
-def test_compiled_operator(cell, device):
-    """With an incoming gradient of each result, and with that of one alone."""
-    inputs = inputs_of(cell, dtype=torch.float, device=device, control=True)
-    compiled = torch.compile(recurrent_sequence, fullgraph=True, backend="aot_eager")
-    for used in (slice(None), slice(1)):
-        found = []
-        for function in (compiled, recurrent_sequence):
-            given = inputs.requires_grad()
-            results = function(cell, *given)
-            loss = sum(result.square().sum() for result in results[used])
-            found.append([*results, *torch.autograd.grad(loss, given.leaves())])
-        torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -187,28 +170,6 @@ def test_exported_program_takes_any_size_and_is_saved(kind, device):
         torch.testing.assert_close(tensors(actual), tensors(layer(*positional, **named)))
     calls = [str(n.target) for n in loaded.graph.nodes if "recurrent" in str(n.target)]
     assert calls == ["lltm_jit.recurrent_sequence.default"] * 2
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
-@pytest.mark.parametrize("cell", CELLS)
-def test_make_fx(cell, tracing_mode, device):
-    def gradients(*leaves):
-        results = recurrent_sequence(cell, *leaves[:2], leaves[2] if leaves[2:] else None)
-        return [*results, *torch.autograd.grad(results, leaves, [r.detach() for r in results])]
-
-    def run(function, *leaves):
-        return function(*(tensor.detach().requires_grad_() for tensor in leaves))
-
-    example = inputs_of(cell, device=device, state=False).leaves()
-    trace = make_fx(lambda *args: run(gradients, *args), tracing_mode=tracing_mode)
-    graph = trace(*example)
-    calls = [str(node.target) for node in graph.graph.nodes if "lltm" in str(node.target)]
-    names = ["recurrent_sequence_forward", "recurrent_sequence_backward"]
-    assert calls == [f"lltm_jit.{name}.default" for name in names]
-    sizes = (9, 4) if tracing_mode == "symbolic" else (5, 3)
-    new = inputs_of(cell, *sizes, device=device, state=False).leaves()
-    torch.testing.assert_close(graph(*new), run(gradients, *new))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -47,41 +47,15 @@ def test_meta_and_fake_tensors_agree_with_the_kernels(cell, reverse, device):
         assert fake.device == tensor.device
 
 
-def test_errors_of_fake_tensors():
-    with FakeTensorMode():
-        gates, weight_hh, *_ = inputs_of("lstm")
-        with pytest.raises(RuntimeError, match=r"h_0 to have shape .* but got \[3, 8\]"):
-            recurrent_sequence("lstm", gates, weight_hh, h_0=gates.new_empty(3, 8))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("position", range(7))
-def test_subclasses(position, device):
-    """Each sees the operators whole, in any argument."""
-    cell = "gru" if position == 2 else "lstm"
-    plain = inputs_of(cell, device=device, control=True)
-    expected = forward_and_backward(cell, plain)
-    if plain[position] is None:
-        pytest.skip("no such argument")
-    for subclass, names in (
-        (lambda tensor: tensor.as_subclass(Logged), ["recurrent_sequence"]),
-        (Wrapped, ["recurrent_sequence_forward", "recurrent_sequence_backward"]),
-    ):
-        given = list(plain.requires_grad())
-        leaf = subclass(plain[position])
-        given[position] = leaf.requires_grad_() if leaf.is_floating_point() else leaf
-        Logged.calls.clear()
-        Wrapped.calls.clear()
-        results = recurrent_sequence(cell, *given)
-        assert all(type(result) in (Logged, Wrapped) for result in results)
-        leaves = [tensor for tensor in given[:6] if tensor is not None]
-        gradients = torch.autograd.grad(sum(result.sum() for result in results), leaves)
-        seen = [call for call in Logged.calls + Wrapped.calls if "recurrent" in call]
-        assert len(seen) == len(names)
-        assert all(name in call for name, call in zip(names, seen, strict=True))
-        found = tree_map_only(Wrapped, lambda t: t.inner, [*results, *gradients])
-        found = [tensor.as_subclass(Tensor) for tensor in found]
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+@pytest.mark.parametrize("subclass", [lambda t: t.as_subclass(Logged), Wrapped])
+def test_a_subclass_as_the_control(subclass):
+    """test_every_tool.py has those of the other arguments."""
+    given = inputs_of("lstm", control=True)
+    results = recurrent_sequence("lstm", *given[:6], subclass(given.control))
+    assert {type(result) for result in results} <= {Logged, Wrapped}
+    found = tree_map_only(Wrapped, lambda t: t.inner, list(results))
+    found = [tensor.as_subclass(Tensor) for tensor in found]
+    torch.testing.assert_close(found, [*recurrent_sequence("lstm", *given)], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -94,15 +68,3 @@ def test_mode_that_overrides_functions(device):
     assert calls == ["lltm_jit.recurrent_sequence"] * 2
     error = 0 if device == "cpu" else 1e-6  # a GPU's products of padded rows may differ
     torch.testing.assert_close(output, layer(x)[0], rtol=0, atol=error)
-
-
-def test_lazy_negation_and_zeros():
-    """Views whose sign is a flag, and tensors of zeros without memory, are read as they are."""
-    gates, *others = inputs_of("gru")
-    negative = torch.complex(gates, gates).conj().imag
-    assert negative.is_neg()
-    zeros = torch._efficientzerotensor(gates.shape, dtype=torch.double)
-    for lazy, plain in ((negative, -gates), (zeros, 0 * gates)):
-        torch.testing.assert_close(
-            recurrent_sequence("gru", lazy, *others), recurrent_sequence("gru", plain, *others)
-        )

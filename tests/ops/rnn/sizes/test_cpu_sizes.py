@@ -14,12 +14,13 @@ import pytest
 import test_sequence
 import torch
 import torch.nn.functional as F
-from op_testing import DTYPES
+from op_testing import DTYPES, bits
 from sequence_testing import CELLS, LAYERS, THEIRS, cell_of, inputs_of, tensors
 from test_lltm import check_against_float64
 from test_recurrent_layers import assert_same
 from torch import Tensor
 
+from lltm_jit.functional import recurrent_sequence
 from lltm_jit.ops.rnn.sequence import input_gates
 
 SMALLEST = (0, 1, 2)
@@ -108,6 +109,35 @@ def test_sequences_around_each_bound(cell, dtype, bounds):
     for number, size in enumerate(hidden):
         inputs = inputs_of(cell, 1 + number % 2, 1 + number // 2 % 2, size, dtype)
         test_sequence.check(cell, inputs, depth=cell_of(cell).gates * size)
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_any_number_of_rows(cell, dtype):
+    """Has the bits of as many rows of a large batch, forward and backward, and of a layer.
+
+    Arrays that are too small for a number of rows end the process: Note [Kept memory].
+    """
+    whole = inputs_of(cell, 3, 130, 9, dtype, control=True)
+    layer, x = LAYERS[cell.upper()](5, 9, dtype=dtype), torch.randn(3, 130, 5).to(dtype)
+
+    def results(rows: int) -> list[Tensor]:
+        parts = [t if t is None else t[..., :rows, :] for t in (whole.gates, whole.h_0, whole.c_0)]
+        gates, h_0, c_0 = parts
+        given = whole._replace(
+            gates=gates, h_0=h_0, c_0=c_0, control=whole.control[:, :rows]
+        ).requires_grad()
+        found = recurrent_sequence(cell, *given)
+        leaves = [given.gates, given.h_0]
+        grads = torch.autograd.grad(found, leaves, [r.detach().cos() for r in found])
+        with torch.no_grad():
+            output, _ = layer(x[:, :rows])
+        return [*found, *grads, output]
+
+    expected = results(130)
+    for rows in range(1, 130):
+        found = results(rows)
+        assert bits(found) == bits([t[..., :rows, :] for t in expected]), rows
 
 
 @pytest.mark.parametrize("checkpoint", SMALLEST)

@@ -38,16 +38,18 @@ def padded(size: int) -> int:
     return (size + 7) // 8 * 8
 
 
-def dense_layer(cell: str, operands: list[Any]) -> Tensor:
+def dense_layer(cell: str, operands: list[Any], parameters: Tensor | None = None) -> Tensor:
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
-    return recurrent_sequence(cell, input_gates(x, weight_ih, bias_ih), weight_hh, bias_hh)[0]
+    gates = input_gates(x, weight_ih, bias_ih)
+    return recurrent_sequence(cell, gates, weight_hh, bias_hh, parameters)[0]
 
 
-def padded_layer(cell: str, operands: list[Tensor]) -> Tensor:
+def padded_layer(cell: str, operands: list[Tensor], parameters: Tensor | None = None) -> Tensor:
     """Which adds the biases before if the cell adds its gates."""
     facts = cell_of(cell)
     *others, bias_ih, bias_hh = ops.pad_gates(*operands, facts.gates, facts.adds_gates)
-    return dense_layer(cell, [*others, None if facts.adds_gates else bias_ih, bias_hh])
+    given = [*others, None if facts.adds_gates else bias_ih, bias_hh]
+    return dense_layer(cell, given, parameters)
 
 
 def operands_of(
@@ -63,10 +65,11 @@ def operands_of(
 @pytest.mark.parametrize("cell", CELLS)
 def test_what_is_padded_gives_the_same(cell, hidden_size, device):
     operands = operands_of(cell, 5, hidden_size, torch.double, device)
+    parameters = inputs_of(cell, 1, 1, hidden_size, device=device).parameters
     grad = torch.randn(4, 3, hidden_size, dtype=torch.double, device=device)
     found = []
     for layer in (padded_layer, dense_layer):
-        output = layer(cell, operands)
+        output = layer(cell, operands, parameters)
         found.append([output, *torch.autograd.grad(output, operands, grad)])
     torch.testing.assert_close(*found)
 

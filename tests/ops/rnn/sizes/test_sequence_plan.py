@@ -183,6 +183,48 @@ def test_a_grid_has_memory_for_few_steps(plans):
     assert plans.plan(sizes(plans, 16, 512), plans.Pass.forward, gpu(plans)).workspace == 0
 
 
+def of_one_launch(of: Any, shape: Any, way: str, sms: int) -> int:
+    """The bytes of operands and of streamed weights that the blocks of a grid index."""
+    sets = -(-of.batch_size // shape.rows) * of.directions * of.heads
+    arrays = 1 if way == "forward" else of.gates
+    operand = shape.rows * 16 * shape.tiles() * shape.bytes
+    weights = of.gates * 16 * 16 * (2 if shape.tf32 else shape.bytes)
+    streamed = shape.warps() * shape.streamed_tiles * weights
+    blocks = min(sets, sms // shape.blocks) * shape.blocks
+    return sets * min(of.steps + 1, 128) * arrays * operand + blocks * streamed
+
+
+def of_many_rows(of: Any, shape: Any) -> int:
+    """The bytes of two copies of what a step exchanges, and of streamed weights."""
+    rows = -(-of.batch_size // (shape.tiles * shape.turns(of.batch_size)))
+    exchanged = 2 * shape.tiles * -(-rows // 8) * 8 * shape.blocks * shape.chunks * 128
+    clusters = -(-of.hidden_size // shape.units)
+    return exchanged + clusters * shape.blocks * shape.streamed * shape.chunk_bytes(of.gates)
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+@pytest.mark.parametrize(("type", "cell"), [("half", "lstm"), ("float", "lltm"), ("half", "gru")])
+def test_the_workspace_holds_what_the_kernels_index(plans, type, cell, way):
+    """For every number of rows, of grids and of many rows."""
+    chip, pass_, seen = gpu(plans), getattr(plans.Pass, way), set()
+    for hidden_size, tf32 in itertools.product((560, 776, 1000, 1504, 2048), (False, True)):
+        of = sizes(plans, 1, hidden_size, type, cell)
+        of.tf32 = tf32
+        for rows in range(1, 260):
+            of.batch_size = rows
+            for of.directions in range(1, 2 + (rows < 40)):
+                plan = plans.plan(of, pass_, chip)
+                needed = 0
+                if plan.one_launch and plan.shape.grid:
+                    needed = of_one_launch(of, plan.shape, way, chip.sms)
+                    seen.add("one launch")
+                elif not plan.one_launch and plan.many_rows.blocks:
+                    needed = of_many_rows(of, plan.many_rows)
+                    seen.add("many rows")
+                assert plan.workspace >= needed, (rows, hidden_size, of.directions)
+    assert seen == {"one launch", "many rows"}
+
+
 def test_clusters_take_more_rows_where_the_batch_is_large(plans):
     def rows(batch_size):
         plan = plans.plan(sizes(plans, batch_size, 512), plans.Pass.forward, gpu(plans))

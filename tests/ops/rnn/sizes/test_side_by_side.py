@@ -16,10 +16,13 @@ from lltm_jit.ops.rnn.recurrent_layer.warm import GPUS
 
 @pytest.fixture
 def in_parts(monkeypatch):
-    """Has all stacks run side by side, in parts of so many steps; 0 for none."""
+    """Has stacks run side by side, in parts of so many steps, if their cell can; 0 for none."""
 
     def of(steps: int) -> None:
-        monkeypatch.setattr(of_stacks, "_is_plain", lambda layer, x: steps > 0)
+        def takes(layer, x):
+            return steps and layer.cell.ordinary and not layer.cell.parameters
+
+        monkeypatch.setattr(of_stacks, "_is_plain", takes)
         monkeypatch.setattr(of_stacks, "planned_part", lambda *args: steps)
 
     return of

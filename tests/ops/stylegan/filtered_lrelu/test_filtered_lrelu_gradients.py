@@ -7,11 +7,10 @@ import itertools
 import pytest
 import torch
 from flr_testing import make_filter, make_inputs
-from op_testing import DEVICES, DTYPES, EVERY_BACKEND, NoGradient
+from op_testing import DEVICES, DTYPES, NoGradient
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import gradcheck, gradgradcheck
-from torch.func import hessian
 
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
@@ -38,36 +37,6 @@ def test_gradients(up, down, taps, device):
 
     assert gradcheck(smooth, (x, b), eps=1e-7, atol=1e-4)
     assert gradgradcheck(smooth, (x, b), eps=1e-7, atol=1e-4)
-
-
-def results(impl: str, x: Tensor, b: Tensor, f: Tensor, **call) -> list[Tensor]:
-    """Derivatives of the first three orders of a sum that is not linear in the result."""
-    y = filtered_lrelu(x, f, f, b, up=2, down=2, padding=7, clamp=1.0, impl=impl, **call)
-    first = torch.autograd.grad(y.pow(4).sum(), (x, b), create_graph=True)
-    second = torch.autograd.grad(sum(g.pow(3).sum() for g in first), (x, b), create_graph=True)
-    third = torch.autograd.grad(sum(g.pow(2).sum() for g in second), (x, b))
-    return [y, *first, *second, *third]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_third_order_is_that_of_the_reference(device):
-    x, b = small(device, (2, 3, 7, 9))
-    f = make_filter(8, device)
-    torch.testing.assert_close(
-        results("cuda", x, b, f), results("ref", x, b, f), rtol=1e-9, atol=1e-9
-    )
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("x_wanted", "b_wanted"), [(True, False), (False, True)])
-def test_gradients_that_are_asked_for(x_wanted, b_wanted, device):
-    x, b = small(device)
-    both = torch.autograd.grad(filtered_lrelu(x, None, None, b).sum(), (x, b))
-    x, b = x.detach().requires_grad_(x_wanted), b.detach().requires_grad_(b_wanted)
-    filtered_lrelu(x, None, None, b).sum().backward()
-    for leaf, wanted, expected in zip((x, b), (x_wanted, b_wanted), both, strict=True):
-        assert (leaf.grad is not None) == wanted
-        assert not wanted or torch.equal(leaf.grad, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -110,23 +79,6 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@EVERY_BACKEND
-def test_compile_with_dynamic_shapes(backend, device):
-    model = Model(device)
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
-    for shape in ((2, 3, 8, 9), (1, 3, 11, 7), (4, 3, 6, 20)):
-        x = torch.randn(shape, device=device, requires_grad=True)
-        actual, expected = compiled(x), model(x)
-        torch.testing.assert_close(actual, expected)
-        weight = torch.randn_like(expected)
-        leaves = (x, model.b)
-        torch.testing.assert_close(
-            torch.autograd.grad(actual, leaves, weight),
-            torch.autograd.grad(expected, leaves, weight),
-        )
-
-
-@pytest.mark.parametrize("device", DEVICES)
 def test_paddings_that_are_not_known_are_compiled_once(device):
     f = make_filter(6, device)
 
@@ -156,20 +108,6 @@ def test_export(device):
     assert "lltm_jit.filtered_lrelu" in program.graph_module.code
     larger = torch.randn(2, 3, 20, 9, device=device)
     torch.testing.assert_close(program.module()(larger), model(larger))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_hessian(device):
-    """A forward pass through a backward pass, and batches of both."""
-    x = torch.randn(1, 1, 3, 3, dtype=torch.double, device=device)
-    f = make_filter(4, device)
-
-    def loss(x: Tensor, impl: str = "cuda") -> Tensor:
-        return filtered_lrelu(x, f, f, up=2, down=2, padding=4, impl=impl).pow(3).sum()
-
-    expected = torch.autograd.functional.hessian(lambda x: loss(x, "ref"), x)
-    torch.testing.assert_close(hessian(loss)(x), expected)
-    torch.testing.assert_close(torch.autograd.functional.hessian(loss, x), expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)

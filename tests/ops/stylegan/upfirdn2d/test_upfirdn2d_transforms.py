@@ -46,24 +46,6 @@ def test_gradients(flip, up, down, name, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_third_order(device):
-    """A product of results makes every order different from zero."""
-    x, f = image(1, 1, 5, 5, device=device), setup_filter([1, 3, 3, 1], device)
-
-    def orders(function):
-        result, found = function(x).pow(4).sum(), []
-        for _ in range(3):
-            (gradient,) = torch.autograd.grad(result, x, create_graph=True)
-            found.append(gradient)
-            result = gradient.sum()
-        return found
-
-    torch.testing.assert_close(
-        orders(lambda x: upsample2d(x, f)), orders(lambda x: upsample2d(x, f, impl="ref"))
-    )
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("function", [upsample2d, downsample2d, filter2d])
 @pytest.mark.parametrize("taps", [4, 5, 12])
 def test_gradients_of_wide_images(taps, function, device):

@@ -1,0 +1,206 @@
+"""What tools of torch see of every operator: subclasses, modes, tracers, hooks, profilers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import pytest
+import torch
+from op_testing import DEVICES, EVERY_BACKEND, bits, results_and_gradients
+from operator_cases import CASES, Case
+from subclasses import Logged, Recorder, Wrapped
+from test_every_operator import name_of
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_map_only
+
+EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
+# Callers of the others have handled these tools before.
+PUBLIC = [case for case in CASES if case.public]
+EVERY = pytest.mark.parametrize("case", PUBLIC, ids=name_of)
+# Those of a family, which are operators of ours, and no compositions of torch's.
+OURS = pytest.mark.parametrize("case", [case for case in PUBLIC if case.family], ids=name_of)
+# Sizes that are equal by chance are symbols of their own.
+ANY_SIZES = torch.fx.experimental._config.patch(use_duck_shape=False)
+
+
+def seen_of(case: Case) -> str:
+    return case.sees or case.operator
+
+
+def of_ours(calls: list[str]) -> list[str]:
+    return [call for call in calls if "lltm_jit" in call]
+
+
+@EVERY
+@EVERY_DEVICE
+@pytest.mark.parametrize("subclass", [Logged, Wrapped])
+def test_subclasses(case, subclass, device):
+    """Each sees the operators whole, in any argument, and has what plain tensors have."""
+    inputs = case.inputs(device)
+    expected = results_and_gradients(case.results, inputs)
+    for position, plain in enumerate(inputs):
+        given, leaf = list(inputs), plain.detach()
+        leaf = leaf.as_subclass(Logged) if subclass is Logged else Wrapped(leaf)
+        given[position] = leaf.requires_grad_()
+        subclass.calls.clear()
+        found = results_and_gradients(case.results, given)
+        assert {type(tensor) for tensor in found[: len(found) - len(inputs)]} == {subclass}
+        if subclass is Logged:
+            assert any(seen_of(case) in call for call in subclass.calls)
+        elif case.family:
+            assert 1 <= len(of_ours(subclass.calls)) <= 2  # a forward and a backward pass
+        found = tree_map_only(Wrapped, lambda tensor: tensor.inner, found)
+        found = [tensor.as_subclass(Tensor) for tensor in found]
+        near = {"rtol": 0, "atol": 0} if device == "cpu" or case.exact_on_gpus else {}
+        torch.testing.assert_close(found, expected, **near)
+
+
+@EVERY
+@EVERY_DEVICE
+def test_modes(case, device):
+    inputs = case.inputs(device)
+    with Recorder() as recorder:
+        found = case.results(*inputs)
+    assert [seen_of(case) in call for call in recorder.calls].count(True) == 1
+    torch.testing.assert_close(found, case.results(*inputs), rtol=0, atol=0)
+
+
+@EVERY
+def test_lazy_negation_and_zeros(case):
+    """Views whose sign is a flag, and tensors of zeros without memory, are read as they are."""
+    inputs = case.inputs("cpu", requires_grad=False)
+    for position, plain in enumerate(inputs):
+        negative = torch.complex(plain, plain).conj().imag
+        assert negative.is_neg()
+        zeros = torch._efficientzerotensor(plain.shape, dtype=plain.dtype)
+        for pair in ((negative, -plain), (zeros, 0 * plain)):
+            found = [
+                case.results(*inputs[:position], given, *inputs[position + 1 :]) for given in pair
+            ]
+            torch.testing.assert_close(*found, equal_nan=True)
+
+
+@OURS
+@EVERY_DEVICE
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.filterwarnings("ignore:.*nested")
+def test_nested_tensors_are_refused(case, layout, device):
+    """By the operator, or in torch's words, which name one."""
+    rows = [torch.zeros(2, 5, device=device), torch.zeros(3, 5, device=device)]
+    said = rf"lltm_jit(::|[.])|{case.operator}\(\): expected |irregular|Nested"
+    for position in range(len(case.arguments)):
+        inputs = case.inputs(device, torch.float, requires_grad=False)
+        inputs[position] = torch.nested.nested_tensor(rows, layout=layout)
+        with pytest.raises(RuntimeError, match=said):
+            case.results(*inputs)
+
+
+@OURS
+@EVERY_DEVICE
+@pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
+@ANY_SIZES
+def test_make_fx(case, tracing_mode, device):
+    """A graph has the operators whole; one of symbolic sizes is one of all sizes."""
+
+    def run(*tensors: Tensor) -> list[Tensor]:
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        return results_and_gradients(case.results, leaves)
+
+    trace = make_fx(run, tracing_mode=tracing_mode, _allow_non_fake_inputs=True)
+    graph = trace(*case.inputs(device))
+    calls = [str(node.target) for node in graph.graph.nodes]
+    assert 1 <= len(of_ours(calls)) <= 2
+    others = case.inputs(device, large=tracing_mode == "symbolic")
+    torch.testing.assert_close(graph(*others), run(*others))
+
+
+@OURS
+@EVERY_DEVICE
+@EVERY_BACKEND
+@ANY_SIZES
+def test_compiled_once_for_all_sizes(case, backend, device):
+    def around(*inputs: Tensor) -> list[Tensor]:
+        return [r.cos() for r in case.results(*(tensor.sin() for tensor in inputs))]
+
+    counter, counts = CompileCounterWithBackend(backend), []
+    compiled = torch.compile(around, fullgraph=True, dynamic=True, backend=counter)
+    for large in (False, True):
+        inputs = case.inputs(device, large=large)
+        found = [results_and_gradients(run, inputs) for run in (compiled, around)]
+        torch.testing.assert_close(*found)
+        counts.append(counter.frame_count)
+    assert counts[0] == counts[1] >= 1  # torch may call the backend twice for a graph
+
+
+class Called(nn.Module):
+    """An operator as a module."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.results = case.results
+
+    def forward(self, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+        return self.results(*tensors)
+
+
+@OURS
+@EVERY_DEVICE
+def test_exported_program_is_saved(case, device):
+    program = torch.export.export(Called(case), (case.inputs(device, requires_grad=False),))
+    with io.BytesIO() as file:
+        torch.export.save(program, file)
+        file.seek(0)
+        loaded = torch.export.load(file)
+    others = case.inputs(device, requires_grad=False)
+    torch.testing.assert_close(loaded.module()(others), case.results(*others))
+    calls = [str(node.target) for node in loaded.run_decompositions().graph.nodes]
+    assert len(of_ours(calls)) == 1
+
+
+@EVERY
+@EVERY_DEVICE
+def test_saved_tensors_hooks(case, device):
+    """What is saved can be packed, or wait on the CPU; the gradients have nothing beside it."""
+    inputs, store = case.inputs(device), []
+    hooks = torch.autograd.graph.saved_tensors_hooks
+
+    def gradients(context: contextlib.AbstractContextManager[None]) -> list[Tensor]:
+        with context:
+            results = case.results(*inputs)
+        return list(torch.autograd.grad(results, inputs, [r.detach().cos() for r in results]))
+
+    def pack(tensor: Tensor) -> int:
+        store.append(tensor.detach().clone())
+        return len(store) - 1
+
+    expected = gradients(contextlib.nullcontext())
+    near = {"rtol": 0, "atol": 0} if device == "cpu" or case.exact_on_gpus else {}
+    for context in (torch.autograd.graph.save_on_cpu(), hooks(pack, store.__getitem__)):
+        torch.testing.assert_close(gradients(context), expected, **near)
+    zeros = gradients(hooks(lambda tensor: tensor, torch.zeros_like))
+    assert not store or bits(zeros) != bits(expected)
+
+
+@OURS
+@EVERY_DEVICE
+def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(case, device):
+    inputs = case.inputs(device, torch.float)
+    loss = sum(result.sin().sum() for result in case.results(*inputs))
+    expected = torch.autograd.grad(loss, inputs, retain_graph=True)
+    with torch.autocast(device, torch.bfloat16):
+        actual = torch.autograd.grad(loss, inputs, retain_graph=True)
+        to_differentiate = torch.autograd.grad(loss, inputs, create_graph=True)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(to_differentiate, expected)
+
+
+@OURS
+@EVERY_DEVICE
+def test_profiler_shows_readable_names(case, device):
+    inputs = case.inputs(device)
+    with torch.profiler.profile() as profile:
+        results_and_gradients(case.results, inputs)
+    assert any(f"lltm_jit::{case.operator}" in event.key for event in profile.key_averages())
