@@ -67,7 +67,7 @@ def test_calls_that_pad_on_a_cpu_too(way, kind, bias, monkeypatch):
     x = torch.randn(4, 3, 5)
     expected = WAYS[way](layer, x)
     monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
-    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.pads_gates", lambda _: True)
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.directions.pads_gates", lambda _: True)
     with torch.profiler.profile() as profile:
         found = WAYS[way](layer, x)
     assert "lltm_jit::pad_gates" in {event.key for event in profile.key_averages()}
