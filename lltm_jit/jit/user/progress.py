@@ -175,7 +175,7 @@ def _print(text: str) -> None:
 
 def _open_bar(title: str, total: int) -> Any:
     """A bar in a notebook or on a terminal; None elsewhere."""
-    notebook = "ipykernel" in sys.modules
+    notebook = type(sys.stderr).__module__ == "ipykernel.iostream"
     with _unheard:
         if notebook and find_spec("ipywidgets"):
             from tqdm.notebook import tqdm

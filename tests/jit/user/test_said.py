@@ -204,9 +204,10 @@ def test_a_log_on_a_full_disk_does_not_stop_the_build(bench):
 
 
 @pytest.mark.parametrize("widgets", [True, False])
-def test_in_a_notebook(monkeypatch, capsys, reporter, widgets):
+def test_in_a_notebook(monkeypatch, reporter, widgets):
     """A bar: a widget if there are widgets, else one line of text."""
-    shown = []
+    shown, stream = [], type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    monkeypatch.setattr(sys, "stderr", stream)
 
     class Silent:
         def __getattr__(self, name):
@@ -215,12 +216,11 @@ def test_in_a_notebook(monkeypatch, capsys, reporter, widgets):
     fake = types.ModuleType("tqdm.notebook")
     fake.tqdm = lambda **arguments: shown.append(arguments) or Silent()
     monkeypatch.setitem(sys.modules, "tqdm.notebook", fake)
-    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
     monkeypatch.setattr(progress, "find_spec", lambda name: widgets or None)
     reporter.start(2)
     reporter.line(STEP)
     reporter.close()
-    written = capsys.readouterr().err
+    written = stream.getvalue()
     assert "\n" not in written
     assert (len(shown), "| 1/2 [" in written) == (int(widgets), not widgets)
 

@@ -22,8 +22,6 @@ import lltm_jit
 from lltm_jit.ops.rnn import convert as converting
 from lltm_jit.ops.rnn.own_cell import OwnCell
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
-from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
-from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 KINDS = [kind.__name__ for kind in converting.OURS]
@@ -201,7 +199,7 @@ def modules_of_ours() -> list[type[nn.Module]]:
     for module in pkgutil.walk_packages(lltm_jit.ops.__path__, "lltm_jit.ops."):
         for name, value in vars(importlib.import_module(module.name)).items():
             own = isinstance(value, type) and value.__module__ == module.name
-            bases = (RecurrentLayer, TorchLayer, OwnCell, Warmed)
+            bases = (OwnCell, *RecurrentLayer.__mro__)
             if own and issubclass(value, nn.Module) and name[0] != "_" and value not in bases:
                 found.append(value)
     return found
