@@ -18,7 +18,7 @@ from ..user import settings
 from ..user.errors import CacheError, check_wanted
 from . import cache
 
-_open: set[int] = set()  # descriptors of this process's locks
+_open: dict[int, os.stat_result] = {}  # descriptors of this process's locks
 
 
 def _forget_threads() -> None:
@@ -81,7 +81,7 @@ def take(name: str) -> int | None:
     except FileNotFoundError:  # the cache was removed: the next try makes a new file
         cache.make_builds_directory()
         return None
-    _open.add(descriptor)
+    _open[descriptor] = os.fstat(descriptor)
     taken = False
     try:
         with suppress(PermissionError):  # the file is another user's
@@ -104,17 +104,29 @@ def take(name: str) -> int | None:
 
 
 def _release(descriptor: int) -> None:
-    if descriptor in _open:  # else this is a forked process, which has closed it
+    if _is_ours(descriptor):
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # also releases a forked process's copy
-        close(descriptor)
+    close(descriptor)
 
 
 def close(descriptor: int) -> None:
     """Close the descriptor of a lock. A child that was given it goes on holding the lock."""
-    _open.remove(descriptor)
-    os.close(descriptor)
+    if _is_ours(descriptor):
+        os.close(descriptor)
+    _open.pop(descriptor, None)
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Whether a descriptor is still that of a lock.
+
+    A forked process has closed it. A program that becomes a daemon closes all open files, and may
+    reuse the number for a file of its own.
+    """
+    with suppress(OSError, KeyError):
+        return os.path.samestat(os.fstat(descriptor), _open[descriptor])
+    return False
 
 
 def _holder(name: str) -> str:

@@ -150,6 +150,19 @@ def test_a_file_system_without_locks_is_told(bench, monkeypatch):
     assert bench.counts == []
 
 
+def test_a_descriptor_that_the_program_has_reused_is_its_own(bench, tmp_path):
+    """A program that becomes a daemon closes all that is open."""
+    cache.make_builds_directory()
+    with (tmp_path / "file").open("w+") as theirs:
+        theirs.write("text")
+        theirs.flush()
+        with lock.try_lock("name"):
+            (descriptor,) = lock._open
+            os.dup2(theirs.fileno(), descriptor)
+    assert os.fstat(descriptor).st_size == 4
+    os.close(descriptor)
+
+
 def test_a_lock_that_was_removed_is_none(bench, monkeypatch):
     """Between its opening and its locking: who comes later would lock another file."""
     cache.make_builds_directory()
