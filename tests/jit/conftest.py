@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sysconfig
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +16,7 @@ from harness import Bench, Gate, Package
 from lltm_jit.jit.machine import nvrtc
 from lltm_jit.jit.machine.toolchain import Nvrtc
 from lltm_jit.jit.request import request
+from lltm_jit.jit.user import errors
 
 TEMPLATE = """
 #include <Python.h>
@@ -74,6 +79,7 @@ def bench(tmp_path, template, monkeypatch) -> Bench:
     for name, value in bench.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))  # the machine's nvcc is not asked
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a disk takes hundredths of a second
     for name in ("LLTM_JIT_QUIET", "LLTM_JIT_VERBOSE", "LOCAL_RANK", "CC"):
         monkeypatch.delenv(name, raising=False)
     bench.write("core/shared.h", "shared header\n")
@@ -87,6 +93,15 @@ def real(bench, monkeypatch):
     """The bench with a real compiler, and torch's build in small."""
     monkeypatch.setenv("CXX", "c++")
     return bench
+
+
+@pytest.fixture
+def hour(monkeypatch) -> threading.Event:
+    """Once it is set, an hour has passed for limits of time."""
+    passed, now = threading.Event(), time.monotonic
+    later = SimpleNamespace(monotonic=lambda: now() + 3600 * passed.is_set())
+    monkeypatch.setattr(errors, "time", later)
+    return passed
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ can be imported. Lines in a source tell it how to behave:
     //! after FILE        wait until FILE is there
     //! stubborn          do not end when told to
 
-A script imports this module, which Python then need not compile; nor does it import much.
+It answers questions as a script of the shell. For the work, this starts Python, which takes longer,
+and which imports this module, since it need not compile that each time.
 """
 
 import os
@@ -21,60 +22,38 @@ import time
 TEMPLATE = os.environ.get("FAKE_TEMPLATE", "")
 COUNTS = os.environ.get("FAKE_COUNTS", "")
 MARK = b"\n#FAKE\n"
+SCRIPT = f"""\
+case "${{0##*/}} $*" in
+nvcc*--version*) echo 'Cuda compilation tools, release 13.0, V13.0.88' ;;
+nvcc*--dryrun*) echo "#$ TOP=$(dirname "$(realpath "$0")")/.." ;;
+nvcc*--list-gpu-arch*) printf 'compute_%s\\n' 75 80 90 120 ;;
+*--version*) printf '%s\\n' "VERSION" 'Copyright (C) Free Software Foundation, Inc.' ;;
+*-dumpversion*) echo 12.2.0 ;;
+*-Wl,--help*) echo '  --dependency-file FILE      Write dependency file' ;;
+*-print-prog-name=cc1plus*) echo cc1plus ;;
+*' -v' | *' -E '*) printf '%s\\n' COLLECT_GCC=g++ 'gcc version 12.2.0' ;;
+*) exec '{os.path.realpath(sys.executable)}' -ISc "import sys
+sys.path.insert(0, '{os.path.dirname(os.path.abspath(__file__))}')
+import fake_cxx
+fake_cxx.main()" "$@" ;;
+esac
+"""
 
 
-def main(version, deaf, orders):
-    """``deaf`` to what sources say; ``orders`` are more of them, by the names of sources."""
-    program, *arguments = sys.argv
-    is_nvcc = os.path.basename(program) == "nvcc"
-    if is_nvcc and ("--dryrun" in arguments or not {"-c", "-E"} & {*arguments}):
-        answer_as_nvcc(program, arguments)
-    elif "--version" in arguments:
-        print(f"{version}\nCopyright (C) Free Software Foundation, Inc.")
-    elif "-dumpversion" in arguments:
-        print("12.2.0")
-    elif "-E" in arguments:
-        tell_the_search(arguments)
-    elif "-Wl,--help" in arguments:
-        print("  --dependency-file FILE      Write dependency file")
-    elif "-v" in arguments:
-        print("COLLECT_GCC=g++\ngcc version 12.2.0")
-    elif "-print-prog-name=cc1plus" in arguments:
-        print("cc1plus")
-    elif "-c" in arguments:
-        compile_source(arguments, deaf, orders)
+def main():
+    if "-c" in sys.argv[1:]:
+        compile_source(sys.argv[1:])
     else:
-        link(arguments)
+        link(sys.argv[1:])
 
 
-def answer_as_nvcc(program, arguments):
-    if "--version" in arguments:
-        print("Cuda compilation tools, release 13.0, V13.0.88")
-    elif "--dryrun" in arguments:
-        print(f"#$ TOP={os.path.dirname(os.path.realpath(program))}/..")
-    elif "--list-gpu-arch" in arguments:
-        print("compute_75\ncompute_80\ncompute_90\ncompute_120")
-
-
-def tell_the_search(arguments):
-    print('#include "..." search starts here:\n#include <...> search starts here:')
-    for directory in include_paths(arguments):
-        print(f" {directory}")
-    print("End of search list.")
-
-
-def include_paths(arguments):
-    return [a[2:] for a in arguments if a.startswith("-I")]
-
-
-def compile_source(arguments, deaf, orders):
+def compile_source(arguments):
     source, target = after("-c", arguments), after("-o", arguments)
     name = os.path.basename(source)
     count(f"compile {name}")
-    if name in orders:
-        obey(source, 1, *orders[name])
-    text, files = preprocess(source, include_paths(arguments))
-    for number, line in enumerate([] if deaf else read(source), 1):
+    folders = [word[2:] for word in arguments if word.startswith("-I")]
+    text, files = preprocess(source, folders)
+    for number, line in enumerate(read(source), 1):
         if line.startswith("//! "):
             obey(source, number, *line[4:].split(maxsplit=1))
     escaped = " ".join(file.replace(" ", "\\ ") for file in files)

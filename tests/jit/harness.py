@@ -17,6 +17,7 @@ from subprocess import PIPE, STDOUT, Popen
 from types import ModuleType
 from typing import Any
 
+import fake_cxx
 import pytest
 
 from lltm_jit import jit, native
@@ -99,22 +100,10 @@ class Bench:
         path.write_text(text)
         return path
 
-    def write_compiler(
-        self,
-        version: str = "c++ (Fake) 1.2.3",
-        directory: str = "bin",
-        *,
-        deaf: bool = False,
-        orders: dict[str, tuple[str, str]] | None = None,
-    ) -> Path:
-        """One that takes the orders in a source, and more by the sources' names, or is deaf."""
-        python = os.path.realpath(sys.executable)  # the environment's may have a blank in its path
-        return script(
-            self.directory / directory / "c++",
-            f"import sys\nsys.path.insert(0, {str(HERE)!r})\n"
-            f"import fake_cxx\nfake_cxx.main({version!r}, {deaf!r}, {orders or {}!r})\n",
-            f"{python} -IS",
-        )
+    def write_compiler(self, version: str = "c++ (Fake) 1.2.3", directory: str = "bin") -> Path:
+        """One that takes the orders in a source."""
+        text = fake_cxx.SCRIPT.replace("VERSION", version)
+        return script(self.directory / directory / "c++", text)
 
     def write_nvcc(self, root: str = "cuda") -> Path:
         """A CUDA toolkit with nvcc; its root."""
@@ -261,10 +250,10 @@ class Package:
         return said
 
 
-def script(path: Path, text: str, interpreter: str = "/bin/sh") -> Path:
-    """Write a program."""
+def script(path: Path, text: str) -> Path:
+    """Write a program of the shell."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{interpreter}\n{text}")
+    path.write_text(f"#!/bin/sh\n{text}")
     path.chmod(0o755)
     return path
 

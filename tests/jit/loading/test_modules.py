@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from harness import MODULE, text_of
+from harness import text_of
 
 import lltm_jit
 from lltm_jit import jit
@@ -182,19 +182,17 @@ def test_load_gives_what_it_gave_before_also_after_a_reload_of_another(edited):
     assert first.__file__ == third.__file__
 
 
-def test_two_folders_of_equal_content_are_two_modules(real):
-    """Each names its own folder, and has a reload of its own."""
-    text = f"#define VALUE sizeof(__FILE__) - 1\n{MODULE}"
-    sources = [real.write(f"{folder}/one.cpp", text) for folder in ("first", "the second")]
-    modules = [torch_api.load("same", source) for source in sources]
-    lengths = [len(str(source)) for source in sources]
-    assert [module.value() for module in modules] == lengths
-    sources[0].write_text(MODULE)
+def test_two_folders_of_equal_content_are_two_modules(bench):
+    """Each has a library, which may name its folder by __FILE__, and a reload of its own."""
+    sources = [bench.write(f"{folder}/same.cpp", "same") for folder in ("first", "second")]
+    modules = [torch_api.load("_C", source) for source in sources]
+    assert bench.counts == ["compile same.cpp", "compile same.cpp", "link", "link"]
+    sources[0].write_text("edited")
     reload.reload_module(modules[1])
-    assert [module.value() for module in modules] == lengths
+    assert [*map(text_of, modules)] == ["same", "same"]
     reload.reload_module(modules[0])
-    assert [module.value() for module in modules] == [1, lengths[1]]
-    sources[1].write_text(MODULE)
+    assert [*map(text_of, modules)] == ["edited", "same"]
+    sources[1].write_text("edited")
     reload.reload_module(modules[1])
     assert modules[0] is not modules[1]
 
