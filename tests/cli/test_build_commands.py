@@ -206,6 +206,7 @@ def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(small_ch
         assert str(small_checkout) not in " ".join(entry["arguments"])
 
 
+@pytest.mark.slow
 def test_an_operator_that_does_not_fit_its_schema_is_an_import_error(checkout):
     described = checkout / "lltm_jit" / "ops" / "basic.py"
     text = described.read_text().replace("def my_op(x: Tensor, y: Tensor)", "def my_op(x: Tensor)")

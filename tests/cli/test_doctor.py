@@ -222,8 +222,10 @@ def test_trial_of_nvcc(finding, monkeypatch, architecture, good):
     assert ("set TORCH_CUDA_ARCH_LIST to architectures that" in found["cure"]) == (not good)
 
 
-def test_nothing_is_said_of_a_numpy_that_is_not_there(tmp_path):
+def test_a_command_starts_no_builds_and_says_nothing_of_a_numpy_that_is_not_there(tmp_path):
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('no numpy')\n")
     paths = environment(tmp_path, CHECKOUT)["PYTHONPATH"]
-    done = run_in(CHECKOUT, "-m", "lltm_jit", "--version", PYTHONPATH=paths)
+    more = {"PYTHONPATH": paths, "TORCH_EXTENSIONS_DIR": str(tmp_path / "builds")}
+    done = run_in(CHECKOUT, "-m", "lltm_jit", "--version", **more)
     assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "builds").exists()

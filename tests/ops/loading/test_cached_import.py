@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from lltm_jit import native
-from lltm_jit.jit import detect
+from lltm_jit.jit import detect, inspect
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import files
 
@@ -74,7 +74,7 @@ def names() -> set[str]:
 def test_a_cached_import_does_what_a_load_needs_and_no_more():
     """Nothing that only a build needs is imported, and no thread and no process is started."""
     build = native.load("rnn")
-    count()  # from now on, the stamps of all files are known
+    assert inspect(native.spec("rnn"))  # from now on, the stamps of all files are known
     seen = count()
     assert seen["library"] == str(build.info.library)
 

@@ -20,7 +20,7 @@ from lltm_jit import native
 from lltm_jit.jit import Build
 from lltm_jit.jit.loading.build import import_library
 
-SECONDS = float(os.environ.get("RELOAD_SECONDS", "4"))
+SECONDS = float(os.environ.get("RELOAD_SECONDS", "1"))
 
 
 @pytest.fixture
