@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     for extension, info in zip(extensions, build_all(extensions), strict=True):
         record, request = cache.read_record(info.directory), Request(extension)
         assert record is not None
-        for name, source in zip(request.objects, request.sources, strict=True):
+        for name, source in request.objects.items():
             steps.append((record.steps[name], f"{info.name}: {source_name(source, name)}"))
     total = (sum(seconds for seconds, _ in steps), "total")
     rows = [*sorted(steps, reverse=True), total]

@@ -98,7 +98,8 @@ def kernel(
     """
     names = (name,) if isinstance(name, str) else tuple(name)
     text, how = os.fspath(source), (names, constants, include_paths, options)
-    if isinstance(source, os.PathLike) or _is_path(text):
+    is_path = text.endswith((*CUDA_SUFFIXES, ".cuh")) and "\n" not in text
+    if is_path or isinstance(source, os.PathLike):
         stem = re.sub(r"[^\w.+-]", "_", Path(text).stem)
         made = spec_of(stem, *how)._replace(paths=absolute([text]))
     else:
@@ -107,10 +108,6 @@ def kernel(
     with ended_after(timeout):
         kernels = kernels_of(made, verbose)
     return kernels[0] if isinstance(name, str) else kernels
-
-
-def _is_path(text: str) -> bool:
-    return text.endswith((*CUDA_SUFFIXES, ".cuh")) and "\n" not in text
 
 
 def with_text(spec: Spec, called: str, text: str) -> Spec:

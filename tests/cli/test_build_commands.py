@@ -25,7 +25,7 @@ def test_timings_list_every_source_slowest_first(told, builds):
     expected = ["total"]
     for family in native.OWN:
         request = Request(native.spec(family))
-        for path, target in zip(request.sources, request.objects, strict=True):
+        for target, path in request.objects.items():
             expected.append(f"{family}: {source_name(path, target)}")
     assert sorted(line[2] for line in lines) == sorted(expected)
     seconds = [float(line[0]) for line in lines]

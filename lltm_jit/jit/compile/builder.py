@@ -1,6 +1,6 @@
 """One build: take objects from the store, compile the others, link, publish.
 
-The caller holds the lock of the request's place.
+The caller has checked the request, and holds the lock of its place.
 """
 
 from __future__ import annotations
@@ -66,12 +66,9 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     Raises:
         SourceEdited: a file changed while it was compiled.
         BuildError: a source does not compile or link.
-        ToolchainError: the compiler or ninja is missing.
         CacheError: the build cannot be written.
     """
     global _pruned
-    check(request)
-    cache.make_builds_directory()
     last = None if anew else previous(request)
     why = ["rebuild was forced"] if anew else reasons(request, last)
     count = jobs.job_count(request.with_cuda)
@@ -187,7 +184,7 @@ class _Build:
         """
         request = self._request
         sizes = {}
-        for name, source in zip(request.objects, request.sources, strict=True):
+        for name, source in request.objects.items():
             if name not in made:
                 read = files.closure([request.path_of(source)], request.searched)
                 sizes[name] = sum(files.stamp_of(path)[1] for path in read)
@@ -200,8 +197,7 @@ class _Build:
             BuildError: a source does not compile or link.
         """
         request, reporter = self._request, self._reporter
-        sources = dict(zip(request.objects, request.sources, strict=True))
-        first = " ".join(source_name(sources[name], name) for name in turn[: self._jobs])
+        first = " ".join(source_name(request.objects[name], name) for name in turn[: self._jobs])
         link = not request.spec.device_code
         reporter.start(len(turn) + link, request.spec.title, first)
         try:
@@ -217,7 +213,7 @@ class _Build:
         except BuildTimeout as error:
             done = finished(request.work)
             late = next((name for name in turn if name not in done), None)
-            file = sources[late] if late else ""
+            file = request.objects[late] if late else ""
             told = f"{error}, while compiling {source_name(file, late)}" if late else str(error)
             end = f"Error building extension '{request.spec.name}'; full log: {self._log}"
             text = f"{told}\n   = {end}"
@@ -240,7 +236,7 @@ class _Build:
             BuildError: a compiler did not report the files that it read.
         """
         for name, had in self._headers.items():
-            if error := had.why_full(self._request.work, name):
+            if error := texts.read(self._request.work / had.folder / name):
                 told = f"{name} got torch's full headers, because of: {error}"
                 self._reporter.detail(told)
                 self._headers[name] = had._replace(digest="", given_up=True)

@@ -103,10 +103,6 @@ class Headers(NamedTuple):
         """The name of their folder, which is in the request's work folder."""
         return f"narrow-{self.digest}"
 
-    def why_full(self, work: Path, target: str) -> str:
-        """The error after which an object was compiled without them; empty if none."""
-        return texts.read(work / self.folder / target)
-
     def write(self, work: Path) -> None:
         """Write them into the folder where the request is compiled."""
         parents = {str(parent) for name in self.files for parent in Path(name).parents}
@@ -123,9 +119,9 @@ def of(request: Request, given_up: Collection[str]) -> dict[str, Headers]:
 
     ``given_up`` are the objects that did not compile with narrow headers in the last build.
     """
-    sources = zip(request.objects, request.sources, strict=True)
-    found = ((name, of_source(request, source, name in given_up)) for name, source in sources)
-    return {name: headers for name, headers in found if headers}
+    objects = request.objects.items()
+    found = {name: of_source(request, source, name in given_up) for name, source in objects}
+    return {name: headers for name, headers in found.items() if headers}
 
 
 def of_source(request: Request, source: str, given_up: bool) -> Headers | None:
@@ -183,7 +179,8 @@ def _operators(text: str) -> list[str]:
 
 def _made(text: str, operators: list[str]) -> dict[str, str]:
     """The narrow headers for a text, by their names."""
-    made = {header: _UNUSED.sub("", _torchs(header)) for header in map(_of_operator, operators)}
+    named = (f"ATen/ops/{name}.h" for name in operators)
+    made = {header: _UNUSED.sub("", _torchs(header)) for header in named}
     # With this macro, torch's own headers also include one header per operator.
     made[_ATEN] = f"""#pragma once
 #pragma push_macro("AT_PER_OPERATOR_HEADERS")
@@ -212,10 +209,6 @@ def _with_local_classes() -> dict[str, str]:
 
 def _includes(headers: Iterable[str]) -> str:
     return "".join(f"#include <{header}>\n" for header in headers)
-
-
-def _of_operator(name: str) -> str:
-    return f"ATen/ops/{name}.h"
 
 
 @functools.cache

@@ -50,10 +50,10 @@ def cpu_count() -> int:
     """The CPUs that the affinity and the quotas of cgroups allow."""
     counts: list[float] = [len(os.sched_getaffinity(0))]
     for directory in _cgroups():
-        quota, _, period = _read(directory / "cpu.max").partition(" ")
+        quota, _, period = texts.read(directory / "cpu.max").strip().partition(" ")
         if not quota:  # version 1
-            quota = _read(directory / "cpu.cfs_quota_us")
-            period = _read(directory / "cpu.cfs_period_us")
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            quota, period = (texts.read(directory / name).strip() for name in names)
         if quota.isdecimal() and period.isdecimal() and int(period):
             counts.append(int(quota) / int(period))
     return max(1, int(min(counts)))
@@ -65,7 +65,7 @@ def available_memory() -> int:
     free = [1 << 62 if kilobytes is None else kilobytes * 1024]
     for directory in _cgroups():
         for names in _MEMORY_FILES:
-            limit, used = (_read(directory / name) for name in names)
+            limit, used = (texts.read(directory / name).strip() for name in names)
             if limit.isdecimal() and used.isdecimal():
                 # The file cache counts as used, but is released under memory pressure.
                 cached = _number(directory / "memory.stat", "inactive_file", "total_inactive_file")
@@ -76,7 +76,7 @@ def available_memory() -> int:
 def _cgroups() -> list[Path]:
     """The cgroups of this process and their parents, of version 1 or version 2."""
     found = []
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
+    for line in texts.read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory", "cpu,cpuacct", "cpu"):
             top = Path("/sys/fs/cgroup") / controllers
@@ -87,14 +87,10 @@ def _cgroups() -> list[Path]:
 
 def _number(path: Path, *names: str) -> int | None:
     """The first number in a file that follows one of these names."""
-    for name, value in re.findall(r"(?m)^(\S+)\s+(\d+)", _read(path)):
+    for name, value in re.findall(r"(?m)^(\S+)\s+(\d+)", texts.read(path)):
         if name in names:
             return int(value)
     return None
-
-
-def _read(path: Path) -> str:
-    return texts.read(path).strip()
 
 
 _changed = threading.Condition()

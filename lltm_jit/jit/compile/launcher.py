@@ -80,9 +80,10 @@ class _Steps(NamedTuple):
         halves = host, gpu = self._start("host", self.host), self._start("gpu", self.gpu)
         try:
             status, parts = host.wait(), ["host"]
-            for name, wait in (("gpu", gpu.wait), ("last", self._compile_last)):
-                if status == 0:
-                    status, parts = wait(), [*parts, name]
+            if status == 0:
+                status, parts = gpu.wait(), ["host", "gpu"]
+            if status == 0:
+                status, parts = self._start("last", [self.last]).wait(), ["host", "gpu", "last"]
         finally:
             for each in halves:
                 if each.poll() is None:
@@ -92,9 +93,6 @@ class _Steps(NamedTuple):
             self._report()
         said = b"".join(map(self._read, parts))
         return status if status >= 0 else 128 - status, said
-
-    def _compile_last(self) -> int:
-        return self._start("last", [self.last]).wait()
 
     def _start(self, name: str, steps: list[str]) -> subprocess.Popen[bytes]:
         with open(os.path.join(self.folder, name), "wb") as output:

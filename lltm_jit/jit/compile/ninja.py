@@ -61,8 +61,8 @@ class BuildFile:
 
     def commands(self) -> dict[str, str]:
         """The command of each object, as the shell gets it."""
-        sources = zip(self._request.objects, self._request.sources, strict=True)
-        return {name: self._command(name, source) for name, source in sources}
+        objects = self._request.objects.items()
+        return {name: self._command(name, source) for name, source in objects}
 
     def _command(self, name: str, source: str) -> str:
         inside = {"in": shlex.quote(source), "out": shlex.quote(name)}
@@ -80,12 +80,11 @@ class BuildFile:
         there are two processors for each, one for each of nvcc's halves.
         """
         request = self._request
-        sources = dict(zip(request.objects, request.sources, strict=True))
         launcher = shlex.join([interpreter(), "-I", "-S", "-X", "utf8", str(_LAUNCHER)])
         halves = 2 * len(wanted) <= jobs and not request.spec.device_code
         text, lines = self.text, []
         for name in wanted:
-            lines.append(f"build {name}: {_rule(name)} {_escaped(sources[name])}")
+            lines.append(f"build {name}: {_rule(name)} {_escaped(request.objects[name])}")
             folder = headers[name].folder if name in headers and headers[name].digest else ""
             apart = halves and _rule(name) == "cuda_compile"
             if folder or apart:
@@ -143,6 +142,9 @@ def _escaped(path: str) -> str:
 def _written(request: Request) -> str:
     """The build file as torch writes it."""
     spec, cuda_home = request.spec, request.toolchain.cuda_home
+    # Without architectures in the flags, torch would ask the GPU.
+    chosen = any("arch" in flag for flag in request.cuda_cflags)
+    gencode = [] if chosen else flags.gencode(request.architectures)
     with _turn, tempfile.TemporaryDirectory(prefix="lltm_jit-") as folder:
         path = Path(folder, "build.ninja")
         cpp_extension = _cpp_extension()
@@ -161,8 +163,7 @@ def _written(request: Request) -> str:
                 name=spec.name,
                 sources=[f"/source{'.cu' if request.with_cuda else '.cpp'}"],
                 extra_cflags=[*request.cflags],
-                # Without these, torch would ask the GPU.
-                extra_cuda_cflags=[*_gencode(request), *request.cuda_cflags],
+                extra_cuda_cflags=[*gencode, *request.cuda_cflags],
                 extra_sycl_cflags=[],
                 extra_ldflags=ldflags,
                 extra_include_paths=[*request.include_paths],
@@ -180,12 +181,6 @@ def _written(request: Request) -> str:
         finally:
             cpp_extension.CUDA_HOME, cpp_extension.TORCH_LIB_PATH = theirs
         return path.read_text("utf-8", "surrogateescape")
-
-
-def _gencode(request: Request) -> list[str]:
-    if any("arch" in flag for flag in request.cuda_cflags):
-        return []
-    return flags.gencode(request.architectures)
 
 
 def _cpp_extension() -> Any:

@@ -62,7 +62,7 @@ class Command:
     def __init__(self, request: Request) -> None:
         assert request.nvrtc is not None
         self._request, self._nvrtc = request, request.nvrtc
-        (self._name,), (source,) = request.objects, request.sources
+        ((self._name, source),) = request.objects.items()
         self._source = request.path_of(source)
         told = request.architectures[0].replace(".", "")
         kind = "compute_" if told.endswith("+PTX") else "sm_"

@@ -73,7 +73,6 @@ class Store:
         digests = request.content["files"]
         self._given = {request.path_of(name): digests[name] for name, _ in request.spec.texts}
         self._before = files.closure(map(request.path_of, request.sources), request.searched)
-        self._sources = dict(zip(request.objects, request.sources, strict=True))
         tools = {k: v for k, v in request.content.items() if k in _OF_TOOLS}
         placed = [request.place] if _PLACED.search(" ".join(commands.values())) else []
         self._same = [tools, request.spec.macros, placed]
@@ -117,7 +116,7 @@ class Store:
             BuildError: the compiler did not report the files that it read.
         """
         request = self._request
-        source = self._sources[name]
+        source = request.objects[name]
         read = _compiled_from(request, name)
         if not read and source.endswith(_NOT_PREPROCESSED):
             read = [request.path_of(source)]

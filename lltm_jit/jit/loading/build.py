@@ -71,8 +71,9 @@ def import_library(request: Request, record: Record) -> ModuleType:
     a known name; the objects contain only the last part of the name. The module is executed under
     its plain name, so that pickle finds the classes of the library there.
     """
-    cache.check_private(record.file)
-    spec, path = request.spec, str(record.file)
+    spec, file = request.spec, record.file
+    cache.check_private(file)
+    path = str(file)
     module = ModuleType(f"lltm_jit._builds.{record.key}.{spec.name}")
     module.__file__ = path
     try:
@@ -85,14 +86,14 @@ def import_library(request: Request, record: Record) -> ModuleType:
             module.__name__ = spec.name
             import_spec.loader.exec_module(module)
         elif spec.device_code:  # its file may be gone when it is launched
-            vars(module)["code"] = record.file.read_bytes()
+            vars(module)["code"] = file.read_bytes()
         elif not spec.standalone:
             torch.ops.load_library(path)
     except (ImportError, OSError) as error:
         from ..compile import diagnostics
 
         with suppress(OSError):  # it was not loaded
-            if operators := operators_of(spec, record.file):
+            if operators := operators_of(spec, file):
                 operators.register(False)  # only the module has failed
         # The error of torch.ops.load_library names the path alone; its cause has the reason.
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error

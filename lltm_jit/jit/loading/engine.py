@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..request.request import Request
+from ..request.request import Request, previous
 from ..request.spec import Spec, folders_below
 from ..store import cache
 from ..store.cache import DamagedBuild, Record
@@ -156,7 +156,7 @@ def folders(spec: Spec) -> list[str]:
     """The directories of a build's files, and all directories below a directory of sources."""
     with cache.at_root(spec.root):
         request = Request(spec)
-        last = next(cache.records(request.key[: cache.NAME]), None)
+        last = previous(request)
         paths = map(Path, map(request.path_of, request.sources))
         found = {str(path.parent) for path in paths if not spec.texts}
         if last is not None and last.content.get("folder") == request.content.get("folder"):
@@ -235,22 +235,21 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     for directory in cache.directories(start):
         try:
             record, stamps = cache.read_record(directory), Stamps(directory)
-            if record is None or not _fits(request, record, stamps, with_compiler):
+            if record is None:
                 continue
-            cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
-            check_library(record, stamps)
-            return record
+            if with_compiler:
+                fits = request.matches(record, stamps)
+            else:
+                from . import packaged  # programs with a compiler do not need it
+
+                fits = not packaged.why_not(request, record)
+            if fits:
+                cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
+                check_library(record, stamps)
+                return record
         except DamagedBuild as damage:
             say(f"the cached build {directory.name} is damaged: {damage}")
     return None
-
-
-def _fits(request: Request, record: Record, stamps: Stamps, with_compiler: bool) -> bool:
-    if with_compiler:
-        return request.matches(record, stamps)
-    from . import packaged
-
-    return not packaged.why_not(request, record)
 
 
 def _in_package(request: Request) -> Record | None:

@@ -127,12 +127,12 @@ class Request:
     def product(self) -> str:
         """The file that the build makes."""
         if self.spec.device_code:
-            return self.objects[0]
+            return next(iter(self.objects))
         return self.spec.name + ("" if self.spec.standalone else ".so")
 
     @cached_property
-    def objects(self) -> tuple[str, ...]:
-        """The object of each source, by torch's name without marks that the shell interprets.
+    def objects(self) -> dict[str, str]:
+        """The objects, by torch's names without marks that the shell interprets, and their sources.
 
         Sources of the same name in different folders are told apart by a digest.
         """
@@ -142,13 +142,13 @@ class Request:
             (re.sub(r"^-|[^\w.+-]", "_", stem), ".cuda.o" if suffix in cuda else ".o")
             for stem, suffix in parts
         ]
-        objects = []
+        objects = {}
         for path, (stem, kind) in zip(self.sources, names, strict=True):
             if names.count((stem, kind)) > 1:
                 digest = hashlib.sha256(os.fsencode(self.label(path))).hexdigest()
                 stem = f"{stem}.{digest[:20]}"
-            objects.append(stem + kind)
-        return tuple(objects)
+            objects[stem + kind] = path
+        return objects
 
     def label(self, path: str) -> str:
         """A file's name as the user sees it and as a key records it: relative if it is below the

@@ -103,7 +103,7 @@ def machine(tmp_path, monkeypatch):
     """A machine whose /proc and /sys are texts."""
     monkeypatch.delenv("MAX_JOBS", raising=False)
     files: dict[str, str] = {"/proc/self/cgroup": "0::/box\n"}
-    monkeypatch.setattr(jobs, "_read", lambda path: files.get(str(path), "").strip())
+    monkeypatch.setattr(jobs.texts, "read", lambda path: files.get(str(path), ""))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
     files["/proc/meminfo"] = f"MemAvailable: {64 << 20} kB\n"
     return files
