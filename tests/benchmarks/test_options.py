@@ -1,18 +1,12 @@
 """`python -m benchmarks`: its help, and what it refuses before it measures."""
 
 import argparse
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import WHAT, main
 from benchmarks.shared import plot
-
-CHECKOUT = Path(__file__).parents[2]
 
 
 def said_at_exit(capsys, *words):
@@ -32,7 +26,9 @@ def test_help_has_every_benchmark(capsys):
 @pytest.mark.parametrize("name", WHAT)
 def test_help_explains_every_option(name, capsys):
     code, out, _ = said_at_exit(capsys, name, "-h")
-    assert (code, f"\n\n{name}: {WHAT[name][1]}\n" in out) == (0, True)
+    assert code == 0
+    assert out.startswith(f"usage: python -m benchmarks {name} [-h]")
+    assert f"\n\n{name}: {WHAT[name][1]}\n" in out
     parser = argparse.ArgumentParser()
     WHAT[name][0].add_options(parser)
     assert all(action.help for action in parser._actions)
@@ -61,17 +57,3 @@ def test_a_plot_without_matplotlib_is_refused_before_the_measuring(capsys, tmp_p
     _, out, err = said_at_exit(capsys, "--plot", str(tmp_path / "plot.png"))
     assert "--plot: needs matplotlib: `python -m pip install matplotlib`" in err
     assert out == ""
-
-
-def test_a_command_starts_no_build(tmp_path):
-    """As `python -m lltm_jit` does not: it would be measured, too."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "sequence", "-h"],
-        cwd=CHECKOUT,
-        env={**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: python -m benchmarks sequence [-h]")
-    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,5 @@
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -18,3 +19,16 @@ def run():
     return lambda *words: subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, timeout=300
     )
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys):
+    """Run a script with these words in this process, which has torch; gives what it printed."""
+
+    def run(script, *words):
+        monkeypatch.setattr(sys, "argv", [str(script), *words])
+        monkeypatch.syspath_prepend(str(script.parent))
+        runpy.run_path(str(script), run_name="__main__")
+        return capsys.readouterr()
+
+    return run

@@ -1,4 +1,4 @@
-"""Run by torchrun: gradients of processes that share a batch are those of one that has it whole.
+"""A program: gradients of processes that share a batch are those of one that has it whole.
 
 With DDP, and with FSDP, which has the parameters shared, too; ``--cuda`` gives each process a GPU.
 """
@@ -6,16 +6,18 @@ With DDP, and with FSDP, which has the parameters shared, too; ``--cuda`` gives 
 import copy
 import os
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 from lltm_jit.ops.rnn.layers import LAYERS
 
-STEPS, PER_RANK, INPUT, HIDDEN = 5, 3, 4, 6
+RANKS, STEPS, PER_RANK, INPUT, HIDDEN = 2, 5, 3, 4, 6
 
 
 def gradients(model, inputs):
@@ -45,19 +47,21 @@ def compare(kind, sharded, device):
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-def main():
+def run(rank, store):
     device = "cpu"
     if "--cuda" in sys.argv:
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        device = f"cuda:{rank}"
         torch.cuda.set_device(device)
-    dist.init_process_group("gloo" if device == "cpu" else "nccl")
+    backend = "gloo" if device == "cpu" else "nccl"
+    dist.init_process_group(backend, f"file://{store}/store", world_size=RANKS, rank=rank)
     for way, sharded in (("DDP", False), ("FSDP2", True)):
         for kind in dict.fromkeys(LAYERS.values()):
             compare(kind, sharded, device)
-        print(f"rank {dist.get_rank()}: {way} equal", flush=True)
+        print(f"rank {rank}: {way} equal", flush=True)
     dist.destroy_process_group()
     os._exit(0)  # as examples/train_ddp.py does, for its reasons
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:  # forks have imported torch
+        start_processes(run, (folder,), RANKS, start_method="fork")

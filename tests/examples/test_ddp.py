@@ -41,10 +41,10 @@ def test_two_processes_train(how, device, torchrun):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_gradients_are_those_of_one_process(device, torchrun):
+def test_gradients_are_those_of_one_process(device, run):
     """Over gloo, and over NCCL on GPUs."""
     flags = ["--cuda"] if device == "cuda" else []
-    done = torchrun(Path(__file__).with_name("ddp_gradients.py"), *flags)
+    done = run(Path(__file__).with_name("ddp_gradients.py"), *flags)
     assert done.returncode == 0, done.stderr
     # Two processes write to one pipe, so that their lines may run into each other.
     for line in ("rank 0: DDP", "rank 1: DDP", "rank 0: FSDP2", "rank 1: FSDP2"):

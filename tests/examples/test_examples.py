@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,51 +25,36 @@ notebooks = pytest.mark.parametrize(
 SMALL = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "64", "--timing-steps", "2"]
 
 
-def test_the_text_model_learns(run):
-    done = run(EXAMPLES / "train_text.py", *SMALL, "--steps", "200")
-    assert done.returncode == 0, done.stderr
+def test_the_text_model_learns(run_here):
+    out, err = run_here(EXAMPLES / "train_text.py", *SMALL, "--steps", "200")
     model, unigram = re.search(
-        r"validation loss: (\S+) bits/char; unigram model: (\S+) bits/char", done.stdout
+        r"validation loss: (\S+) bits/char; unigram model: (\S+) bits/char", out
     ).groups()
     assert float(model) < float(unigram) - 0.4
-    assert re.search(r"--- sampled ---\nThe Rays of Light (.|\n){400}\n------", done.stdout)
-    assert re.search(r"fused [\d,]+ characters/s, plain PyTorch [\d,]+ characters/s", done.stdout)
-    assert "200/200" in done.stderr
-    assert "bits/char" in done.stderr
+    assert re.search(r"--- sampled ---\nThe Rays of Light (.|\n){400}\n------", out)
+    assert re.search(r"fused [\d,]+ characters/s, plain PyTorch [\d,]+ characters/s", out)
+    assert "200/200" in err
+    assert "bits/char" in err
 
 
-def test_the_xlstm_learns(run):
-    small = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "32"]
-    done = run(EXAMPLES / "train_slstm.py", *small, "--steps", "150")
-    assert done.returncode == 0, done.stderr
-    model, unigram = re.search(r"loss: (\S+) .* unigram model: (\S+) bits", done.stdout).groups()
+def test_the_xlstm_learns(run_here):
+    small = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "32", "--steps", "150"]
+    out, _ = run_here(EXAMPLES / "train_slstm.py", *small)
+    model, unigram = re.search(r"loss: (\S+) .* unigram model: (\S+) bits", out).groups()
     assert float(model) < float(unigram) - 0.4
 
 
-@pytest.fixture
-def refused(monkeypatch):
-    """What ends `train_text.main()` that gets these words."""
-    monkeypatch.syspath_prepend(EXAMPLES)
-    import train_text
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["train_text.py", *SMALL, *words])
-        with pytest.raises(SystemExit) as raised:
-            train_text.main()
-        return raised.value.code
-
-    return run
-
-
-def test_a_text_that_is_too_short_is_refused(refused, tmp_path):
+def test_a_text_that_is_too_short_is_refused(run_here, tmp_path):
     text = tmp_path / "short.txt"
     text.write_text("Light.")
-    assert refused("--text", str(text)) == "the text is too short: 5 characters for 64 streams"
+    with pytest.raises(SystemExit, match="the text is too short: 5 characters for 64 streams"):
+        run_here(EXAMPLES / "train_text.py", *SMALL, "--text", str(text))
 
 
 @pytest.mark.parametrize("flag", ["--steps", "--batch-size", "--seq-len"])
-def test_a_size_of_nothing_is_refused(flag, refused, capsys):
-    assert refused(flag, "0") == 2
+def test_a_size_of_nothing_is_refused(flag, run_here, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run_here(EXAMPLES / "train_text.py", *SMALL, flag, "0")
     assert f"argument {flag}: expected a number above 0, but got 0" in capsys.readouterr().err
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,6 @@ class Case:
     optional: tuple[str, ...] = ()  # arguments that may be None
     under_autocast: tuple[torch.dtype, ...] | None = None  # the results' dtypes; None: the inputs'
     sees: str | None = None  # what a tensor subclass sees called; None: the operator of its name
-    gradcheck: dict[str, Any] = field(default_factory=dict)
     forward_mode: bool = True
     library_sums: bool = False  # products are the library's, whose bits its threads may change
     public: bool = True

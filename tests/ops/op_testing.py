@@ -237,23 +237,6 @@ def differentiated_twice(loss: Callable[[Tensor], Tensor]) -> list[Callable[[Ten
     ]
 
 
-def seen_by_torch_function(
-    function: Callable[..., Tensor], inputs: Sequence[Tensor]
-) -> list[object]:
-    """What a tensor subclass sees called when `function` gets `inputs` as tensors of it."""
-    seen = []
-
-    class Watched(torch.Tensor):
-        @classmethod
-        def __torch_function__(cls, func, types, args=(), kwargs=None):
-            seen.append(func)
-            return super().__torch_function__(func, types, args, kwargs or {})
-
-    result = function(*(tensor.as_subclass(Watched) for tensor in inputs))
-    assert isinstance(result, Watched)
-    return seen
-
-
 def loaded_package(program: torch.export.ExportedProgram, path: Path) -> Callable[..., Any]:
     """An exported program that was compiled ahead of time, and loaded."""
     with torch.no_grad():

@@ -157,7 +157,6 @@ STYLEGAN += [
         family="stylegan",
         calls=filtered_lrelu_calls,
         optional=("b",),
-        gradcheck={"eps": 1e-7, "atol": 1e-4},
     ),
     Case(
         "fma",

@@ -9,21 +9,18 @@ import pytest
 import torch
 from op_testing import (
     DEVICES,
-    DTYPES,
-    EVERY_BACKEND,
     EVERY_PATH,
     LAYOUTS,
     NoGradient,
     assert_threads_change_no_bit,
     bits,
-    seen_by_torch_function,
+    results_and_gradients,
     taken,
     with_layout,
 )
 from operator_cases import CASES, Case
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import gradcheck, gradgradcheck
 from torch.func import jvp, vmap
 from torch.library import opcheck
 
@@ -38,22 +35,17 @@ def name_of(case: Case) -> str:
 
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=name_of)
-# Of an operator's cases, such as the cells of a sequence, the first; the others are slow.
-FIRST = {case.operator: case for case in reversed(CASES)}
-ONE_OF_EACH = pytest.mark.parametrize(
-    "case",
-    [
-        case if case in FIRST.values() else pytest.param(case, marks=pytest.mark.slow)
-        for case in CASES
-    ],
-    ids=name_of,
-)
+
+
+def one_of_each(cases: list[Case]) -> pytest.MarkDecorator:
+    """Of an operator's cases, such as the cells of a sequence, the first; the others are slow."""
+    first = {case.operator: case for case in reversed(cases)}.values()
+    slow = pytest.mark.slow
+    marked = [case if case in first else pytest.param(case, marks=slow) for case in cases]
+    return pytest.mark.parametrize("case", marked, ids=name_of)
+
+
 EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
-
-
-def results_and_gradients(case: Case, inputs: list[Tensor]) -> list[Tensor]:
-    results = case.results(*inputs)
-    return [*results, *torch.autograd.grad(results, inputs, [r.detach().cos() for r in results])]
 
 
 def test_every_operator_is_in_the_table():
@@ -76,18 +68,6 @@ def test_formulas_run_without_kernels(family):
 
 @EVERY
 @EVERY_PATH
-def test_gradients(case, path):
-    with taken(path, case.family) as device:
-        inputs, options = case.inputs(device), dict(case.gradcheck)
-        if device == "cuda" and not case.exact_on_gpus:
-            options["nondet_tol"] = 1e-12
-        first = {"check_forward_ad": case.forward_mode, "check_batched_grad": True}
-        assert gradcheck(case.function, inputs, **first, **options)
-        assert gradgradcheck(case.function, inputs, **options)
-
-
-@EVERY
-@EVERY_PATH
 def test_undefined_gradients(case, path):
     with taken(path, case.family) as device:
         inputs = case.inputs(device)
@@ -96,31 +76,20 @@ def test_undefined_gradients(case, path):
         assert all(gradient is None or not gradient.any() for gradient in gradients)
 
 
-@ONE_OF_EACH
+@one_of_each(CASES)
 @pytest.mark.parametrize("path", [*DEVICES, pytest.param("formulas", marks=pytest.mark.slow)])
-def test_opcheck(case, path):
+@pytest.mark.parametrize(
+    "checks",
+    [
+        ["test_schema", "test_autograd_registration", "test_faketensor"],
+        pytest.param(["test_aot_dispatch_dynamic"], marks=pytest.mark.slow),  # takes most
+    ],
+    ids=["facts", "dispatch"],
+)
+def test_opcheck(case, checks, path):
     with taken(path, case.family) as device:
         for name, args in case.calls(*case.inputs(device)):
-            opcheck(getattr(ops, name).default, args)
-
-
-@EVERY
-@EVERY_PATH
-@EVERY_BACKEND
-def test_compiled(case, backend, path):
-    """Between operations that torch compiles itself, forward and backward."""
-
-    def around(*inputs: Tensor) -> list[Tensor]:
-        return [r.cos() for r in case.results(*(tensor.sin() for tensor in inputs))]
-
-    with taken(path, case.family) as device:
-        inputs = case.inputs(device, torch.double if case.library_sums else torch.float)
-        actual = torch.compile(around, fullgraph=True, backend=backend)(*inputs)
-        expected = around(*inputs)
-        torch.testing.assert_close(actual, expected)
-        weights = [torch.randn_like(result) for result in expected]
-        found = [torch.autograd.grad(results, inputs, weights) for results in (actual, expected)]
-        torch.testing.assert_close(*found)
+            opcheck(getattr(ops, name).default, args, test_utils=checks)
 
 
 @EVERY
@@ -171,30 +140,18 @@ def test_vmap_over_other_dimensions_and_twice(case, device):
 
 @EVERY
 @EVERY_PATH
-def test_forward_mode(case, path):
-    if not case.forward_mode:
-        pytest.skip("torch has no such derivative of it")
-    with taken(path, case.family) as device:
-        inputs = tuple(case.inputs(device, requires_grad=False))
-        along = tuple(torch.randn_like(tensor) for tensor in inputs)
-        found = [jvp(function, inputs, along) for function in (case.function, case.reference)]
-        torch.testing.assert_close(*found)
-
-
-@EVERY
-@EVERY_PATH
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_layout(case, layout, path):
     with taken(path, case.family) as device:
         inputs = case.inputs(device, torch.float, requires_grad=False)
         given = [with_layout(tensor, layout).requires_grad_() for tensor in inputs]
         dense = [tensor.detach().clone().contiguous().requires_grad_() for tensor in given]
-        found = [results_and_gradients(case, tensors) for tensors in (given, dense)]
+        found = [results_and_gradients(case.results, tensors) for tensors in (given, dense)]
         torch.testing.assert_close(*found)
 
 
 @EVERY
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
 @EVERY_DEVICE
 def test_meta_and_fake_tensors_are_as_real_ones(case, dtype, device):
     """Shapes, strides and dtypes of results and gradients; of transposed inputs, too."""
@@ -204,7 +161,7 @@ def test_meta_and_fake_tensors_are_as_real_ones(case, dtype, device):
 
         def facts(tensors: list[Tensor]) -> list[tuple]:
             leaves = [tensor.requires_grad_() for tensor in tensors]
-            found = results_and_gradients(case, leaves)
+            found = results_and_gradients(case.results, leaves)
             assert {tensor.device.type for tensor in found} == {leaves[0].device.type}
             return [(tensor.shape, tensor.stride(), tensor.dtype) for tensor in found]
 
@@ -256,33 +213,23 @@ def test_autocast(case, path):
 @EVERY
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @EVERY_DEVICE
-def test_same_input_same_bits(case, dtype, device):
-    """Also of tensors that begin one element past an alignment."""
+def test_same_input_same_bits(case, dtype, device, monkeypatch):
+    """Also one element past an alignment, in deterministic mode, and with any number of threads."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch demands for products
     inputs = case.inputs(device, dtype, large=True)
     offset = [with_layout(t.detach(), "offset").requires_grad_() for t in inputs]
     if device == "cuda" and not case.exact_on_gpus:
-        first, again = (bits(case.results(*inputs)) for _ in range(2))
-        assert first == again
+        assert bits(case.results(*inputs)) == bits(case.results(*inputs))
         return
-    first = bits(results_and_gradients(case, inputs))
-    assert bits(results_and_gradients(case, inputs)) == first
-    assert bits(results_and_gradients(case, offset)) == first
-
-
-@EVERY
-@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
-def test_number_of_threads_changes_no_bit(case, dtype):
-    if case.library_sums:
-        pytest.skip("its products are the library's")
-    inputs = case.inputs("cpu", dtype, large=True)
-    assert_threads_change_no_bit(lambda: results_and_gradients(case, inputs))
-
-
-@EVERY
-def test_torch_function_sees_the_operator(case):
-    inputs = case.inputs("cpu", torch.float, requires_grad=False)
-    seen = seen_by_torch_function(lambda *t: case.results(*t)[0], inputs)
-    assert (case.sees or case.operator) in [str(getattr(f, "__name__", f)) for f in seen]
+    expected = bits(results_and_gradients(case.results, inputs))
+    assert bits(results_and_gradients(case.results, offset)) == expected
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert bits(results_and_gradients(case.results, inputs)) == expected
+    finally:
+        torch.use_deterministic_algorithms(False)
+    if device == "cpu" and not case.library_sums:
+        assert_threads_change_no_bit(lambda: results_and_gradients(case.results, inputs))
 
 
 PUBLIC = pytest.mark.parametrize("case", [case for case in CASES if case.public], ids=name_of)
@@ -318,6 +265,8 @@ WRONG = {
 
 # What no argument may be.
 EACH_REFUSES = ("dtype", "layout", "rows", "blocks", "quantised")
+# Operators that a function calls, and that check its arguments themselves.
+INSIDE = {"lltm_cell": [ops.lltm_cell_aten, ops.lltm_cell_check]}
 
 
 @PUBLIC
@@ -328,13 +277,15 @@ def test_bad_input(case, way):
     if case.family is None:
         pytest.skip("torch refuses it, in its own words")
 
+    functions = [case.function, *INSIDE.get(case.operator, [])]
+
     def refusals(device: str) -> list[str]:
         found = []
-        for i in range(len(case.arguments)):
+        for function, i in itertools.product(functions, range(len(case.arguments))):
             given = case.inputs(device, torch.float, requires_grad=False)
             given[i] = WRONG[way](given[i])
             try:
-                case.function(*given)
+                function(*given)
             except RuntimeError as error:
                 found.append(str(error))
         return found
@@ -344,7 +295,7 @@ def test_bad_input(case, way):
     said = re.compile(rf"{case.operator}\(\): expected .*\b({names})\b.* but got ")
     assert [error for error in errors if not said.match(error)] == []
     if way in EACH_REFUSES:
-        assert len(errors) == len(case.arguments)
+        assert len(errors) == len(functions) * len(case.arguments)
     elif way != "device":
         assert refusals("meta") == errors
     # What is unlike other tensors may be right where there are none.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import captured_in_graph, needs_gpu, on_side_stream
-from test_every_operator import EVERY, results_and_gradients
+from op_testing import captured_in_graph, needs_gpu, on_side_stream, results_and_gradients
+from test_every_operator import EVERY
 from torch import Tensor
 
 
@@ -16,7 +16,7 @@ def test_cuda_graph_and_side_stream(case):
     near = {"rtol": 0, "atol": 0} if case.exact_on_gpus else {}
 
     def step() -> tuple[Tensor, ...]:
-        return tuple(results_and_gradients(case, inputs))
+        return tuple(results_and_gradients(case.results, inputs))
 
     torch.testing.assert_close(captured_in_graph(step), step(), **near)
     plain = [tensor.detach() for tensor in inputs]
@@ -33,7 +33,9 @@ def test_cuda_graph_and_side_stream(case):
 @EVERY
 def test_another_device_than_the_current_one(case):
     there = case.inputs("cuda:1", torch.float)
-    actual = results_and_gradients(case, there)
+    actual = results_and_gradients(case.results, there)
     assert torch.cuda.current_device() == 0
     here = [tensor.detach().to("cuda:0").requires_grad_() for tensor in there]
-    torch.testing.assert_close(actual, results_and_gradients(case, here), check_device=False)
+    torch.testing.assert_close(
+        actual, results_and_gradients(case.results, here), check_device=False
+    )

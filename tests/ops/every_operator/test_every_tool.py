@@ -7,21 +7,27 @@ import io
 
 import pytest
 import torch
-from op_testing import DEVICES, EVERY_BACKEND, bits, results_and_gradients
+from elementwise_cases import normal
+from op_testing import DEVICES, bits, needs_gpu, results_and_gradients, taken
 from operator_cases import CASES, Case
 from subclasses import Logged, Recorder, Wrapped
-from test_every_operator import name_of
+from test_every_operator import name_of, one_of_each
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map_only
 
+import lltm_jit
+
+HERE = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
 # Callers of the others have handled these tools before.
 PUBLIC = [case for case in CASES if case.public]
 EVERY = pytest.mark.parametrize("case", PUBLIC, ids=name_of)
 # Those of a family, which are operators of ours, and no compositions of torch's.
-OURS = pytest.mark.parametrize("case", [case for case in PUBLIC if case.family], ids=name_of)
+OF_FAMILIES = [case for case in PUBLIC if case.family]
+OURS = pytest.mark.parametrize("case", OF_FAMILIES, ids=name_of)
+ONE_OF_OURS = one_of_each(OF_FAMILIES)
 # Sizes that are equal by chance are symbols of their own.
 ANY_SIZES = torch.fx.experimental._config.patch(use_duck_shape=False)
 
@@ -58,14 +64,14 @@ def test_subclasses(case, subclass, device):
         torch.testing.assert_close(found, expected, **near)
 
 
-@EVERY
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 @EVERY_DEVICE
 def test_modes(case, device):
     inputs = case.inputs(device)
     with Recorder() as recorder:
         found = case.results(*inputs)
     assert [seen_of(case) in call for call in recorder.calls].count(True) == 1
-    torch.testing.assert_close(found, case.results(*inputs), rtol=0, atol=0)
+    torch.testing.assert_close(found, case.results(*inputs))
 
 
 @EVERY
@@ -98,7 +104,7 @@ def test_nested_tensors_are_refused(case, layout, device):
             case.results(*inputs)
 
 
-@OURS
+@ONE_OF_OURS
 @EVERY_DEVICE
 @pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
 @ANY_SIZES
@@ -117,22 +123,53 @@ def test_make_fx(case, tracing_mode, device):
     torch.testing.assert_close(graph(*others), run(*others))
 
 
-@OURS
-@EVERY_DEVICE
-@EVERY_BACKEND
+LAYERS = {device: lltm_jit.LLTM(3, 4, dtype=torch.double, device=device) for device in HERE}
+
+
+def run_layer(x: Tensor) -> Tensor:
+    return LAYERS[x.device.type](x)[0]
+
+
+def draw_sequences(large: bool) -> list[Tensor]:
+    return normal((6, 40, 3) if large else (3, 2, 3))
+
+
+LAYER = Case(
+    "layer", ["input"], run_layer, run_layer, draw_sequences, family="rnn", library_sums=True
+)
+SLOW = pytest.mark.slow
+# Formulas run inside of operators, which inductor leaves whole.
+COMPILED = [
+    ("aot_eager", "cpu"),
+    pytest.param("aot_eager", "cuda", marks=needs_gpu),
+    pytest.param("aot_eager", "formulas", marks=SLOW),
+    pytest.param("inductor", "cpu", marks=SLOW),
+    pytest.param("inductor", "cuda", marks=[SLOW, needs_gpu]),
+]
+
+
+@one_of_each([*CASES, LAYER])
+@pytest.mark.parametrize(("backend", "path"), COMPILED)
 @ANY_SIZES
-def test_compiled_once_for_all_sizes(case, backend, device):
+def test_compiled(case, backend, path):
+    """Between operations that torch compiles itself; for known sizes, and once for all sizes."""
+
     def around(*inputs: Tensor) -> list[Tensor]:
         return [r.cos() for r in case.results(*(tensor.sin() for tensor in inputs))]
 
-    counter, counts = CompileCounterWithBackend(backend), []
-    compiled = torch.compile(around, fullgraph=True, dynamic=True, backend=counter)
-    for large in (False, True):
-        inputs = case.inputs(device, large=large)
-        found = [results_and_gradients(run, inputs) for run in (compiled, around)]
-        torch.testing.assert_close(*found)
-        counts.append(counter.frame_count)
-    assert counts[0] == counts[1] >= 1  # torch may call the backend twice for a graph
+    dtype = torch.double if case.library_sums else torch.float
+    with taken(path, case.family) as device:
+        for dynamic, sizes in ((False, [False]), (True, [False, True])):
+            torch._dynamo.reset()
+            counter, counts = CompileCounterWithBackend(backend), set()
+            compiled = torch.compile(around, fullgraph=True, dynamic=dynamic, backend=counter)
+            for large in sizes:
+                inputs = case.inputs(device, dtype, large=large)
+                found = [results_and_gradients(run, inputs) for run in (compiled, around)]
+                torch.testing.assert_close(*found)
+                counts.add(counter.frame_count)
+            # Torch may call the backend twice for a graph, but no oftener for a second size.
+            assert len(counts) == 1 or case.family is None
 
 
 class Called(nn.Module):
@@ -146,7 +183,7 @@ class Called(nn.Module):
         return self.results(*tensors)
 
 
-@OURS
+@ONE_OF_OURS
 @EVERY_DEVICE
 def test_exported_program_is_saved(case, device):
     program = torch.export.export(Called(case), (case.inputs(device, requires_grad=False),))
@@ -203,4 +240,10 @@ def test_profiler_shows_readable_names(case, device):
     inputs = case.inputs(device)
     with torch.profiler.profile() as profile:
         results_and_gradients(case.results, inputs)
-    assert any(f"lltm_jit::{case.operator}" in event.key for event in profile.key_averages())
+    names = {event.key for event in profile.key_averages()}
+    assert any(f"lltm_jit::{case.operator}" in name for name in names)
+    node = case.results(*inputs)[0].grad_fn.name()
+    assert node in names
+    words = case.operator.removeprefix("fused_").split("_")
+    # Only a derivative that is an operator consists of torch's operations.
+    assert node == f"{''.join(map(str.capitalize, words))}Backward" or words[0] == "d"

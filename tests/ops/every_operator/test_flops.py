@@ -31,11 +31,11 @@ def test_every_operator_has_a_formula():
             assert getattr(torch.ops.lltm_jit, name) in flop_registry, name
 
 
-@pytest.mark.parametrize(
-    "first", ["torch.utils.flop_counter", "lltm_jit", "lltm_jit.ops.upfirdn2d"]
-)
+@pytest.mark.parametrize("first", ["torch.utils.flop_counter", "lltm_jit"])
 def test_the_counter_may_be_imported_before_and_after(first):
+    """And NumPy need not be installed."""
     program = (
+        "import sys; sys.modules['numpy'] = None\n"
         f"import {first}, torch, lltm_jit, lltm_jit.ops.upfirdn2d, torch.utils.flop_counter\n"
         "from torch.utils.flop_counter import flop_registry\n"
         "print(all(op in flop_registry for op in"
