@@ -28,6 +28,7 @@ def with_dense_weights(layer: nn.Module, of_torch: nn.Module) -> nn.Module:
     return of_torch
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("heads", [1, 3])
@@ -124,6 +125,7 @@ def test_each_weight_is_looked_up_once():
     assert counted.count == 1
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("hidden_size", [5, 8])
@@ -166,6 +168,7 @@ def test_directions_of_two_dtypes_are_refused(kind, steps):
             layer(torch.randn(steps, 2, 3), lengths=lengths)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", [{"bidirectional": True}, {"num_layers": 3}], ids=str)
 @pytest.mark.parametrize("lengths", [False, True])

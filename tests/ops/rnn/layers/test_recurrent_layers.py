@@ -128,6 +128,7 @@ def test_lltm_loads_a_cell(prefix, shape):
     torch.testing.assert_close((h[0], c[0]), state)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("lengths", [None, [7, 9]])
@@ -146,6 +147,7 @@ def test_a_reset_cuts_the_sequence(kind, bidirectional, lengths):
         assert (output[end:, row] == 0).all()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.double, torch.half], ids=str)
 @pytest.mark.parametrize("kind", LAYERS)

@@ -48,6 +48,7 @@ def test_dropout_has_the_statistics_of_torchs(kind, packed, device):
 GIVEN = {"padded": None, "packed, in one part": [9, 8, 6, 6], "packed": [40, 3, 3, 1]}
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("given", GIVEN)

@@ -39,6 +39,7 @@ GPU_SIZES += [(40, 1544, 264), (20, 136, 808), (130, 1000, 520), (70, 0, 776), (
 GPU_SIZES += [(20, 1600, 808), (2100, 8, 8)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", SIZES)
@@ -61,7 +62,7 @@ CPU_SIZES = [(19, 37, 350), (70, 600, 520), (200, 49, 7), (16, 96, 96)]
 CPU_SIZES += [(600, 8, 16), (16, 64, 1024)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float])
 @pytest.mark.parametrize("sizes", CPU_SIZES)
 def test_every_block_of_the_cpu_products_matches_float64(sizes, dtype):
     check_against_float64(sizes, dtype, "cpu", bias=True)
@@ -118,6 +119,7 @@ def test_any_layout(sizes, layout, dtype, device):
         assert_accurate(actual, e, b, ulps=roundings(inputs[0]), sums=True, parts=parts)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("position", range(5))

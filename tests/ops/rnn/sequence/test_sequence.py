@@ -43,6 +43,7 @@ def check(cell: str, inputs: Inputs, reverse: bool = False, depth: int = 0) -> N
         assert_accurate(ours, right, usual, ulps=ulps, sums=True, parts=parts)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -51,6 +52,7 @@ def test_values_and_gradients(cell, size, dtype, device):
     check(cell, inputs_of(cell, *size, dtype=dtype, device=device))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
@@ -62,6 +64,7 @@ def test_resets_and_lengths(cell, reverse, dtype, device):
     check(cell, inputs, reverse)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
 @pytest.mark.parametrize("reverse", [False, True])

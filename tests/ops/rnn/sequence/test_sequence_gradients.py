@@ -34,6 +34,7 @@ def loss_of(results: tuple[Tensor, ...]) -> Tensor:
     return sum(result.pow(3).sum() + result.sin().sum() for result in results)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("control", [False, True])
