@@ -315,6 +315,7 @@ def test_arguments_that_such_a_cell_does_not_have(cells):
         recurrent_sequence(name, gates, torch.empty(0, 4), torch.randn(8))
 
 
+@pytest.mark.slow
 def test_a_claim_to_be_linear_is_checked(tmp_path):
     header = tmp_path / "wrong.h"
     header.write_text(TEXTS["Bent"].replace("kLinear = false", "kLinear = true"))

@@ -106,10 +106,6 @@ def test_methods_of_torchs_layers_are_there():
         assert missing <= {"_flat_weight_refs", "_weights_have_changed"}
 
 
-def test_an_own_argument_follows_torchs_in_the_repr():
-    assert repr(lltm_jit.GRU(5, 7, 2, checkpoint=3)) == "GRU(5, 7, num_layers=2, checkpoint=3)"
-
-
 # ---------------------------------------------------------------------------------------- errors --
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -178,7 +179,11 @@ def assert_same(layer, found, expected, x, state, to):
 
 
 PROJECTED = {"projected LSTM": {"proj_size": 3}}
-NORMALISED = {"LN-LSTM": lltm_jit.LayerNormLSTM, "LN-GRU": lltm_jit.LayerNormGRU}
+NORMALISED = {
+    "LN-LSTM": lltm_jit.LayerNormLSTM,
+    "carried": partial(lltm_jit.LayerNormLSTM, carried=True),
+    "LN-GRU": lltm_jit.LayerNormGRU,
+}
 
 
 def layer_of(kind, device="cpu", num_layers=2, **named):
