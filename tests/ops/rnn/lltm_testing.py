@@ -10,10 +10,6 @@ Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
 NAMES = ("input", "weights", "bias", "old_h", "old_cell")
 IMPLEMENTATIONS = ["reference", "aten", "fused", "auto"]
 
-# What tests of bits run on: dtype, and (batch_size, input_size, hidden_size). On a GPU the second
-# takes clusters of blocks.
-BIT_CASES = [(torch.float, (65, 33, 129)), (torch.half, (64, 256, 512))]
-
 
 def cell_inputs(
     batch_size=3,

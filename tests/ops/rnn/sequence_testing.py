@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +40,11 @@ def makers(module: ModuleType) -> dict[str, Callable[..., nn.Module]]:
 ALL_LAYERS, ALL_THEIRS = makers(lltm_jit), makers(nn)
 LAYERS = {kind: ALL_LAYERS[kind] for kind in map(str.upper, CELLS)}
 THEIRS = {kind: ALL_THEIRS[kind] for kind in LAYERS if kind in ALL_THEIRS}
+# For what traces a layer, which takes seconds: the quick ones have one state and four.
+TRACED = [
+    pytest.param(kind, marks=[] if kind in ("GRU", "SLSTM") else [pytest.mark.slow])
+    for kind in LAYERS
+]
 
 
 def cell_of(name: str) -> Cell:

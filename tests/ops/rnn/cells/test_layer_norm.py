@@ -245,28 +245,6 @@ def test_clusters_compute_what_steps_do(kind, resets, monkeypatch):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * most)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
-def test_a_reset_to_a_state_begins_with_it(kind, device):
-    """As a call from there on does, states of all steps and gradients included."""
-    layer = made(kind, 5, 12, device=device)
-    x = torch.randn(6, 2, 5, dtype=torch.double, device=device, requires_grad=True)
-    count = layer.cell.states
-    given = [torch.randn(1, 2, 12, dtype=torch.double, device=device) for _ in range(count)]
-    state = given[0] if count == 1 else tuple(given)
-    marks = torch.zeros(6, 2, dtype=torch.bool, device=device)
-    marks[4] = True
-    results = layer(x, reset=marks, reset_to=state, return_states=True)
-    parts = layer(x[:4], return_states=True), layer(x[4:], state, return_states=True)
-    (output, last, states), ((before, _, old), (after, end, new)) = results, parts
-    pairs = zip(flat((before, old)), flat((after, new)), strict=True)
-    expected = [*(torch.cat(pair) for pair in pairs), *flat((after, end))[1:]]
-    found = [*flat((output, states)), *flat((output, last))[1:]]
-    torch.testing.assert_close(found, expected)
-    inputs = [x, *layer.parameters()]
-    torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs))
-
-
 PLANS = [("cpu", None)] + [
     pytest.param("cuda", plan, marks=needs_gpu) for plan in (BY_STEPS, ONE_LAUNCH)
 ]
@@ -369,6 +347,7 @@ struct OwnCell {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_cell_of_ones_own(tmp_path_factory, device):
     """One that has a state normalised alone, and no parameters."""

@@ -40,6 +40,7 @@ def flat(results) -> list[torch.Tensor]:
     return [results] if torch.is_tensor(results) else list(results)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("state", [False, True])

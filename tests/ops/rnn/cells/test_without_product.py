@@ -117,6 +117,7 @@ PLACES = [("cpu", (1, 2, 3)), ("cpu", (16, 3, 65))] + [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("device", "size"), PLACES, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("control", [False, True])
@@ -131,6 +132,7 @@ def test_values_and_gradients(cells, name, control, size, reverse, device):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 @pytest.mark.parametrize("size", [(40, 3, 64), (5, 2, 9)], ids=str)
@@ -148,6 +150,7 @@ def test_other_dtypes(cells, name, size, dtype, device):
         torch.testing.assert_close(ours.double(), theirs, rtol=error, atol=error * most)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("device", "steps"), [("cpu", 7), pytest.param("cuda", 1100, marks=needs_gpu)]
 )
@@ -312,6 +315,7 @@ def test_arguments_that_such_a_cell_does_not_have(cells):
         recurrent_sequence(name, gates, torch.empty(0, 4), torch.randn(8))
 
 
+@pytest.mark.slow
 def test_a_claim_to_be_linear_is_checked(tmp_path):
     header = tmp_path / "wrong.h"
     header.write_text(TEXTS["Bent"].replace("kLinear = false", "kLinear = true"))

@@ -132,7 +132,9 @@ def test_models_that_ask_for_the_class_run_compiled_too(kind):
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
 
 
-@pytest.mark.parametrize("first", ["import torch._dynamo", "pass"])
+@pytest.mark.parametrize(
+    "first", [pytest.param("import torch._dynamo", marks=pytest.mark.slow), "pass"]
+)
 def test_torchs_own_layers_are_compiled_as_before(first):
     """Not at all, unless the program says so; whichever is imported first."""
     program = (

@@ -106,10 +106,6 @@ def test_methods_of_torchs_layers_are_there():
         assert missing <= {"_flat_weight_refs", "_weights_have_changed"}
 
 
-def test_an_own_argument_follows_torchs_in_the_repr():
-    assert repr(lltm_jit.GRU(5, 7, 2, checkpoint=3)) == "GRU(5, 7, num_layers=2, checkpoint=3)"
-
-
 # ---------------------------------------------------------------------------------------- errors --
 
 
@@ -262,6 +258,7 @@ def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | N
         return found, tensors(theirs(given, hx if state is torch.float else None))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", SIZES)
@@ -282,6 +279,7 @@ def test_what_a_layer_returns_may_be_detached_in_place(kind, size, path, device)
             ours.detach_()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("lengths", [None, [4, 4], [4, 2]])
 @pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bidirectional": True}], ids=str)
 @pytest.mark.parametrize("units", [8, 200])
@@ -302,6 +300,7 @@ def test_outputs_may_be_changed_in_place(kind, units, options, lengths):
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("state", [torch.float, torch.bfloat16, None], ids=str)
 @pytest.mark.parametrize("size", SIZES)

@@ -54,6 +54,7 @@ FORMS = {
 ON = [*((each, "cpu") for each in WAYS), pytest.param("at once", "cuda", marks=needs_gpu)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("way", "device"), ON, indirect=["way"])
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -89,6 +90,7 @@ def test_many_rows_in_both_directions(by_steps, monkeypatch):
     torch.testing.assert_close(tensors(ours(x)), tensors(theirs(x)))
 
 
+@pytest.mark.thinned
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("checkpoint", [0, 2])

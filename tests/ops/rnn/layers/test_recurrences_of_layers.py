@@ -30,13 +30,12 @@ def with_dense_weights(layer: nn.Module, of_torch: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("kind", THEIRS)
-def test_layers_are_torchs(kind, heads, bidirectional, device):
+def test_layers_with_heads_are_torchs(kind, bidirectional, device):
     """With a block-diagonal weight_hh."""
     sizes = (5, 12, 2)
     named = {"bidirectional": bidirectional, "dtype": torch.double, "device": device}
-    ours = LAYERS[kind](*sizes, num_heads=heads, **named)
+    ours = LAYERS[kind](*sizes, num_heads=3, **named)
     theirs = with_dense_weights(ours, THEIRS[kind](*sizes, **named))
     x = torch.randn(6, 4, 5, dtype=torch.double, device=device)
     state = torch.randn(4 if bidirectional else 2, 4, 12, dtype=torch.double, device=device)
@@ -124,6 +123,7 @@ def test_each_weight_is_looked_up_once():
     assert counted.count == 1
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("hidden_size", [5, 8])
@@ -166,6 +166,7 @@ def test_directions_of_two_dtypes_are_refused(kind, steps):
             layer(torch.randn(steps, 2, 3), lengths=lengths)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", [{"bidirectional": True}, {"num_layers": 3}], ids=str)
 @pytest.mark.parametrize("lengths", [False, True])

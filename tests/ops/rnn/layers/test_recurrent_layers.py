@@ -101,17 +101,6 @@ def test_a_layer_is_its_equations(kind, batch_first, device):
     torch.testing.assert_close(found, [tensor[:, 0] for tensor in (expected, *last)])
 
 
-@pytest.mark.parametrize("kind", THEIRS)
-def test_state_dicts_go_both_ways(kind):
-    sizes = {"num_layers": 2, "bidirectional": True}
-    theirs, ours = THEIRS[kind](5, 7, **sizes), LAYERS[kind](5, 7, **sizes)
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    ours.load_state_dict(theirs.state_dict())
-    theirs.load_state_dict(ours.state_dict())
-    x = torch.randn(4, 3, 5)
-    torch.testing.assert_close(tensors(ours(x)), tensors(theirs(x)))
-
-
 @pytest.mark.parametrize("prefix", ["", "cell."])
 @pytest.mark.parametrize("shape", [(21,), (1, 21)], ids=str)
 def test_lltm_loads_a_cell(prefix, shape):
@@ -128,6 +117,7 @@ def test_lltm_loads_a_cell(prefix, shape):
     torch.testing.assert_close((h[0], c[0]), state)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("lengths", [None, [7, 9]])
@@ -146,6 +136,7 @@ def test_a_reset_cuts_the_sequence(kind, bidirectional, lengths):
         assert (output[end:, row] == 0).all()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.double, torch.half], ids=str)
 @pytest.mark.parametrize("kind", LAYERS)

@@ -147,6 +147,7 @@ def test_parts_are_padded_a_little():
         assert len(parts) <= 1 + math.log(rows, 1.5)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpoint", [0, 2])
 @pytest.mark.parametrize("lengths", LENGTHS)

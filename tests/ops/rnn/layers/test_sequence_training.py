@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -111,20 +110,6 @@ def test_autocast_takes_what_torchs_layers_take(kind, device):
         assert ours.dtype == right.dtype
         torch.testing.assert_close(ours, right, rtol=2**-7, atol=2**-9)  # h is rounded in between
     torch.testing.assert_close(packed_state, last, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
-def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(cell, device):
-    given = inputs_of(cell, dtype=torch.float, device=device).requires_grad()
-    output, leaves = recurrent_sequence(cell, *given)[0], given.leaves()
-    options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
-    expected = torch.autograd.grad(output.sum(), leaves, **options)
-    with torch.autocast(device, torch.bfloat16):
-        actual = torch.autograd.grad(output.sum(), leaves, **options)
-        to_differentiate = torch.autograd.grad(output.sum(), leaves, create_graph=True, **options)
-    assert bits(actual) == bits(expected)
-    torch.testing.assert_close(to_differentiate, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -330,23 +315,3 @@ def test_deterministic_mode(kind, device, monkeypatch):
         assert bits(with_gradients(layer, x, lengths=lengths)) == expected
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
-def test_several_threads_get_the_bits_of_one(dtype, device):
-    cases = [
-        (
-            LAYERS[kind](5, size, dtype=dtype, device=device),
-            torch.randn(7, 6, 5).to(device, dtype),
-        )
-        for kind, size in (("LLTM", 40), ("LSTM", 33), ("GRU", 64), ("LSTM", 33))
-    ]
-
-    def run(case):
-        return {tuple(bits(with_gradients(*case))) for _ in range(10)}
-
-    expected = [run(case) for case in cases]
-    assert [len(results) for results in expected] == [1] * len(cases)
-    with ThreadPoolExecutor(len(cases)) as pool:
-        assert list(pool.map(run, cases)) == expected

@@ -20,6 +20,7 @@ import lltm_jit
 SIZES = [(1, 1, 1, 1), (8, 33, 1, 70), (300, 20, 13, 12), (513, 600, 5, 3), (8, 64, 130, 2)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("kind", LAYERS)

@@ -39,6 +39,7 @@ GPU_SIZES += [(40, 1544, 264), (20, 136, 808), (130, 1000, 520), (70, 0, 776), (
 GPU_SIZES += [(20, 1600, 808), (2100, 8, 8)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", SIZES)
@@ -61,7 +62,7 @@ CPU_SIZES = [(19, 37, 350), (70, 600, 520), (200, 49, 7), (16, 96, 96)]
 CPU_SIZES += [(600, 8, 16), (16, 64, 1024)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float])
 @pytest.mark.parametrize("sizes", CPU_SIZES)
 def test_every_block_of_the_cpu_products_matches_float64(sizes, dtype):
     check_against_float64(sizes, dtype, "cpu", bias=True)
@@ -76,25 +77,21 @@ def roundings(like: torch.Tensor) -> int:
 
 
 def check_against_float64(sizes, dtype, device, bias, depth=0):
-    """Values and gradients, with the roundings of sums of some depth: a random walk of so many."""
-    inputs = cell_inputs(*sizes, dtype=dtype, device=device, bias=bias)
-    ulps = roundings(inputs[0]) + depth**0.5 / 2
-    exact = lltm_cell_reference(*to_double(inputs))
-    baseline = lltm_cell_reference(*inputs)
-    for actual, e, b in zip(lltm_cell(*inputs), exact, baseline, strict=True):
-        assert_accurate(actual, e, b, ulps=ulps, sums=True, parts=ACTIVATIONS)
+    """With the roundings of sums of some depth: a random walk of so many."""
+    check(cell_inputs(*sizes, dtype=dtype, device=device, bias=bias), depth**0.5 / 2)
 
-    weight_h, weight_c = torch.randn(2, *exact[0].shape, dtype=torch.double, device=device)
-    weight_h, weight_c = weight_h.to(dtype).double(), weight_c.to(dtype).double()
-    exact_grads = cell_gradients(lltm_cell_reference, to_double(inputs), weight_h, weight_c)
-    baseline_grads = cell_gradients(lltm_cell_reference, inputs, weight_h, weight_c)
-    for actual, e, b in zip(
-        cell_gradients(lltm_cell, inputs, weight_h, weight_c),
-        exact_grads,
-        baseline_grads,
-        strict=True,
-    ):
-        assert_accurate(actual, e, b, ulps=ulps, sums=True, parts=ACTIVATIONS)
+
+def check(inputs, more_ulps=0.0, parts=ACTIVATIONS):
+    """Values and gradients against the reference in float64, by that in the same dtype."""
+    weights = [torch.randn_like(inputs[3]) for _ in "hc"]
+    ways = ((lltm_cell, inputs), (lltm_cell_reference, to_double(inputs)))
+    found = [
+        [*function(*given), *cell_gradients(function, given, *weights)]
+        for function, given in (*ways, (lltm_cell_reference, inputs))
+    ]
+    ulps = roundings(inputs[0]) + more_ulps
+    for actual, exact, baseline in zip(*found, strict=True):
+        assert_accurate(actual, exact, baseline, ulps=ulps, sums=True, parts=parts)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -103,21 +100,11 @@ def check_against_float64(sizes, dtype, device, bias, depth=0):
 @pytest.mark.parametrize("sizes", [(33, 31, 40), (48, 40, 280)])
 def test_any_layout(sizes, layout, dtype, device):
     inputs = cell_inputs(*sizes, dtype=dtype, device=device)
-    inputs = tuple(with_layout(t, layout) for t in inputs)
-    exact = lltm_cell_reference(*to_double(inputs))
-    baseline = lltm_cell_reference(*inputs)
-    for actual, e, b in zip(lltm_cell(*inputs), exact, baseline, strict=True):
-        assert_accurate(actual, e, b, ulps=roundings(inputs[0]), sums=True, parts=ACTIVATIONS)
-    ones = torch.ones_like(exact[0])
-    exact_grads = cell_gradients(lltm_cell_reference, to_double(inputs), ones, ones)
-    baseline_grads = cell_gradients(lltm_cell_reference, inputs, ones, ones)
     parts = (3 * sizes[2]) ** 0.5 / 2  # where rows repeat, their roundings all go one way
-    for actual, e, b in zip(
-        cell_gradients(lltm_cell, inputs, ones, ones), exact_grads, baseline_grads, strict=True
-    ):
-        assert_accurate(actual, e, b, ulps=roundings(inputs[0]), sums=True, parts=parts)
+    check(tuple(with_layout(t, layout) for t in inputs), parts=parts)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("position", range(5))
@@ -125,10 +112,7 @@ def test_any_layout(sizes, layout, dtype, device):
 def test_one_unaligned_tensor_among_aligned_ones(sizes, position, dtype, device):
     inputs = list(cell_inputs(*sizes, dtype=dtype, device=device))
     inputs[position] = with_layout(inputs[position], "offset")
-    exact = lltm_cell_reference(*to_double(inputs))
-    baseline = lltm_cell_reference(*inputs)
-    for actual, e, b in zip(lltm_cell(*inputs), exact, baseline, strict=True):
-        assert_accurate(actual, e, b, ulps=roundings(inputs[0]), sums=True, parts=ACTIVATIONS)
+    check(inputs)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -223,14 +207,8 @@ def test_random_shapes_layouts_and_values(sizes, layout, dtype, scale):
     exact = lltm_cell_reference(*to_double(inputs))
     baseline = lltm_cell_reference(*inputs)
     for actual, e, b in zip(lltm_cell(*inputs), exact, baseline, strict=True):
-        assert_accurate(
-            actual,
-            e,
-            b,
-            ulps=1 if scale <= 1 else 1 + largest_sum(*inputs),
-            sums=True,
-            parts=ACTIVATIONS,
-        )
+        ulps = 1 if scale <= 1 else 1 + largest_sum(*inputs)
+        assert_accurate(actual, e, b, ulps=ulps, sums=True, parts=ACTIVATIONS)
 
 
 def largest_sum(input, weights, bias, old_h, old_cell):

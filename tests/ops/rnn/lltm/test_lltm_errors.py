@@ -162,8 +162,6 @@ def test_bad_input_of_the_module():
         "lltm_cell(): expected input to have 2 dimensions [batch_size, input_size], "
         "but got shape []"
     )
-    with pytest.raises(ValueError, match=r"^LLTMCell\(\): expected impl to be one of .* got 'x'$"):
-        lltm_jit.LLTMCell(5, 7, impl="x")
 
 
 @needs_gpu
@@ -246,13 +244,13 @@ NOT_TENSORS = {"None": None, "int": 3, "list": [[1.0]], "ndarray": np.zeros((3, 
 REFUSED = {*itertools.product(NAMES, NOT_TENSORS)} - {("bias", "None"), ("weights", "list")}
 
 
-@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("name", "type_name"), sorted(REFUSED))
-def test_what_is_no_tensor(name, type_name, impl):
+def test_what_is_no_tensor(name, type_name):
+    """By any implementation; test_every_operator.py has the usual one."""
     inputs = dict(zip(NAMES, cell_inputs(), strict=True))
     inputs[name] = NOT_TENSORS[type_name]
     wanted = "a tensor or None" if name == "bias" else "a tensor"
-    for function in (partial(lltm_cell, impl=impl), lltm_forward):
+    for function in (partial(lltm_cell, impl="reference"), lltm_forward):
         called = "lltm_forward" if function is lltm_forward else "lltm_cell"
         expected = f"{called}(): expected {name} to be {wanted}, but got {type_name}"
         assert refusal(TypeError, function, **inputs) == expected

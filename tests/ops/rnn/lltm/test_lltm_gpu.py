@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import lltm_plans
 import pytest
 import torch
@@ -12,7 +10,6 @@ from op_testing import (
     ACTIVATIONS,
     DTYPES,
     assert_accurate,
-    assert_trains_in_graph,
     bits,
     bounds,
     captured_in_graph,
@@ -24,7 +21,6 @@ from sequence_testing import launched
 from test_lltm import check_against_float64
 from torch import Tensor
 
-import lltm_jit
 from lltm_jit import native
 from lltm_jit.functional import lltm_cell
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
@@ -239,43 +235,6 @@ def test_cuda_graph(dtype, sizes):
     inputs = cell_inputs(*sizes, dtype=dtype, device="cuda")
     captured = captured_in_graph(lambda: tuple(forward_and_backward(*inputs)))
     assert bits(captured) == bits(forward_and_backward(*inputs))
-
-
-@needs_gpu
-def test_cuda_graph_of_a_whole_training_step():
-    """Forward, loss, backward and optimizer in one graph do what they do eagerly."""
-    torch.manual_seed(0)
-    sequence, target = torch.randn(5, 4, 8, device="cuda"), torch.randn(5, 4, 32, device="cuda")
-    layer = lltm_jit.LLTM(8, 32, device="cuda")
-    assert_trains_in_graph(layer, lambda layer: (layer(sequence)[0] - target).square().mean())
-
-
-@needs_gpu
-def test_graphed_callable():
-    cell = lltm_jit.LLTMCell(8, 32, device="cuda")
-    plain = copy.deepcopy(cell)
-    samples = [torch.randn(4, size, device="cuda", requires_grad=True) for size in (8, 32, 32)]
-
-    class Step(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cell = cell
-
-        def forward(self, input, h, c):
-            return self.cell(input, (h, c))
-
-    graphed = torch.cuda.make_graphed_callables(Step(), tuple(samples))
-    inputs = [torch.randn_like(sample, requires_grad=True) for sample in samples]
-    for function, module in ((graphed, cell), (lambda i, h, c: plain(i, (h, c)), plain)):
-        new_h, new_cell = function(*inputs)
-        (new_h.sum() + new_cell.square().sum()).backward()
-        parameters = [module.weights.grad, module.bias.grad]
-        results = [new_h, new_cell, *(t.grad for t in inputs), *parameters]
-        if module is cell:
-            first = bits(results)
-            for t in inputs:
-                t.grad = None
-    assert bits(results) == first
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

@@ -7,8 +7,7 @@ import pickle
 
 import pytest
 import torch
-from op_testing import DEVICES, bits, refusal
-from torch.func import functional_call, stack_module_state, vmap
+from op_testing import bits, refusal
 
 import lltm_jit
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
@@ -133,30 +132,3 @@ def test_the_cell_names_wrong_features(state):
 def test_modules_refuse_what_is_no_tensor(case):
     module, args, begin, got = NO_TENSORS[case]
     assert refusal(TypeError, module(5, 7), *args) == f"{begin} to be a tensor, but got {got}"
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("bias", [True, False])
-def test_ensemble(bias, device):
-    """Many cells as one: forward, and the gradients of every member."""
-    cells = [lltm_jit.LLTMCell(5, 7, bias, device, torch.double) for _ in range(3)]
-    input = torch.randn(4, 5, device=device, dtype=torch.double)
-    skeleton = copy.deepcopy(cells[0]).to("meta")
-    parameters, buffers = stack_module_state(cells)
-
-    def member(parameters, buffers, input):
-        return functional_call(skeleton, (parameters, buffers), (input,))
-
-    new_h, new_cell = vmap(member, in_dims=(0, 0, None))(parameters, buffers, input)
-    grads = torch.autograd.grad(new_h.square().sum() + new_cell.sum(), [*parameters.values()])
-    for i, cell in enumerate(cells):
-        expected_h, expected_cell = cell(input)
-        torch.testing.assert_close((new_h[i], new_cell[i]), (expected_h, expected_cell))
-        torch.testing.assert_close(
-            [g[i] for g in grads],
-            list(
-                torch.autograd.grad(
-                    expected_h.square().sum() + expected_cell.sum(), list(cell.parameters())
-                )
-            ),
-        )

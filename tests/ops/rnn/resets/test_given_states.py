@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, EVERY_BACKEND, bits, needs_gpu
+from op_testing import DEVICES, DTYPES, bits, needs_gpu
 from sequence_testing import CELLS, LAYERS, Inputs, cell_of, inputs_of, results_and_gradients
 from test_sequence import check
 from torch import Tensor
@@ -122,19 +123,30 @@ def as_list(state: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
     return [state] if isinstance(state, Tensor) else list(state)
 
 
-def loop(layer, x, state, reset, to, lengths=None):
-    """A call of the layer for each step: output, last states, and the states after each step."""
-    outputs, every = [], []
-    for t in range(len(x)):
-        at_t = [s if s.dim() == 3 else s[t] for s in to]
-        marked = reset[t].view(-1, 1)
-        old = [torch.where(marked, new, s) for new, s in zip(at_t, state, strict=True)]
+def run(layer, x, state, reset, to, lengths=None) -> list[Tensor]:
+    """Output, last states, and the states after each step."""
+    named = {"lengths": lengths, "reset": reset, "reset_to": as_state(to), "return_states": True}
+    output, last, every = layer(x, as_state(state), **named)
+    return [output, *as_list(last), *as_list(every)]
+
+
+def loop(layer, x, state, reset, to, lengths=None, reverse=False) -> list[Tensor]:
+    """The same by a call for each step. A mark is between two steps, in reverse too."""
+    found, count = {}, len(x)
+    lengths = torch.full_like(reset[0], count, dtype=torch.long) if lengths is None else lengths
+    for t in reversed(range(count)) if reverse else range(count):
+        old, edge, held = state, t + reverse, (lengths <= t).view(-1, 1)
+        if edge < count:
+            marked = (reset[edge] & (edge < lengths)).view(-1, 1)
+            at_t = [s if s.dim() == 3 else s[edge] for s in to]
+            old = [torch.where(marked, *pair) for pair in zip(at_t, state, strict=True)]
         output, last = layer(x[t : t + 1], as_state(old))
-        held = torch.zeros_like(marked) if lengths is None else (lengths <= t).view(-1, 1)
         state = [torch.where(held, *pair) for pair in zip(state, as_list(last), strict=True)]
-        outputs.append(output.masked_fill(held, 0))
-        every.append([s.masked_fill(held, 0) for s in state])
-    return [torch.cat(outputs), *state, *map(torch.stack, zip(*every, strict=True))]
+        found[t] = [each.masked_fill(held, 0) for each in (output[0], *state)]
+    outputs, *every = (
+        torch.stack(steps) for steps in zip(*map(found.get, range(count)), strict=True)
+    )
+    return [outputs, *state, *every]
 
 
 def case(layer, one, device="cpu", dtype=torch.double):
@@ -160,19 +172,18 @@ def gradients(results, leaves):
     return torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
 
 
-def assert_as_loop(layer, x, state, reset, to, lengths, function=None):
-    output, last, every = (function or layer)(
-        x, as_state(state), lengths=lengths, reset=reset, reset_to=as_state(to), return_states=True
-    )
-    found = [output, *as_list(last), *as_list(every)]
-    expected = loop(layer, x, state, reset, to, lengths)
+def assert_same(layer, found, expected, x, state, to):
     torch.testing.assert_close(found, expected)
     leaves = [x, *state, *to, *layer.parameters()]
     torch.testing.assert_close(gradients(found, leaves), gradients(expected, leaves))
 
 
 PROJECTED = {"projected LSTM": {"proj_size": 3}}
-NORMALISED = {"LN-LSTM": lltm_jit.LayerNormLSTM, "LN-GRU": lltm_jit.LayerNormGRU}
+NORMALISED = {
+    "LN-LSTM": lltm_jit.LayerNormLSTM,
+    "carried": partial(lltm_jit.LayerNormLSTM, carried=True),
+    "LN-GRU": lltm_jit.LayerNormGRU,
+}
 
 
 def layer_of(kind, device="cpu", num_layers=2, **named):
@@ -192,8 +203,9 @@ KINDS = [*LAYERS, *PROJECTED, *NORMALISED]
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers(kind, one, checkpoint, lengths, device):
     layer = layer_of(kind, device, checkpoint=checkpoint)
-    *given, ends = case(layer, one, device)
-    assert_as_loop(layer, *given, ends if lengths else None)
+    x, state, reset, to, ends = case(layer, one, device)
+    given = x, state, reset, to, ends if lengths else None
+    assert_same(layer, run(layer, *given), loop(layer, *given), x, state, to)
 
 
 @pytest.mark.thinned
@@ -204,66 +216,24 @@ def test_layers(kind, one, checkpoint, lengths, device):
 @pytest.mark.parametrize("one", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_directions(kind, one, lengths, together, num_heads, device, monkeypatch):
-    """The other one is the forward direction of the reversed sequence, one mark further."""
     if kind not in LAYERS and num_heads > 1:
         return
-    layer = layer_of(kind, device, num_layers=1, bidirectional=True, num_heads=num_heads)
+    options = {"num_layers": 1, "num_heads": num_heads}
+    layer = layer_of(kind, device, bidirectional=True, **options)
     x, state, reset, to, ends = case(layer, one, device)
-    ends = ends if lengths else None
-    named = {"lengths": ends, "return_states": True}
-    each = []
+    ends, each = ends if lengths else None, []
     for direction in (0, 1):
-        single = layer_of(kind, device, num_layers=1, num_heads=num_heads)
+        single = layer_of(kind, device, **options)
         for name in [*single._parameters]:
             single._parameters[name] = getattr(layer, name + "_reverse" * direction)
-        own = as_state([s[direction].unsqueeze(0) for s in state])
-        own_to = [s[..., direction, :, :].unsqueeze(-3) for s in to]
-        given = x, reset, own_to
-        if direction:
-            given = reversed_case(*given, ends)
-        output, last, every = single(
-            given[0], own, reset=given[1], reset_to=as_state(given[2]), **named
-        )
-        steps = [output, *as_list(every)]
-        each.append((as_list(last), [flipped(s, ends) for s in steps] if direction else steps))
-    (last, steps), (other_last, other_steps) = each
-    expected = [torch.cat([steps[0], other_steps[0]], 2)]
-    expected += [torch.cat(pair) for pair in zip(last, other_last, strict=True)]
-    expected += [torch.cat(pair, 1) for pair in zip(steps[1:], other_steps[1:], strict=True)]
+        own, own_to = ([s[..., [direction], :, :] for s in states] for states in (state, to))
+        each.append(loop(single, x, own, reset, own_to, ends, reverse=bool(direction)))
+    (output, *states), (other, *others) = each
+    pairs = zip(states, others, strict=True)
+    expected = [torch.cat([output, other], 2), *(torch.cat(pair, -3) for pair in pairs)]
     if not together:
         monkeypatch.setattr(type(layer), "_together", lambda *_: False)
-    output, last, every = layer(x, as_state(state), reset=reset, reset_to=as_state(to), **named)
-    found = [output, *as_list(last), *as_list(every)]
-    torch.testing.assert_close(found, expected)
-    leaves = [x, *state, *to, *layer.parameters()]
-    torch.testing.assert_close(gradients(found, leaves), gradients(expected, leaves))
-
-
-def flipped(steps, ends):
-    """The steps of each row in the opposite order; what is behind its end stays."""
-    if ends is None:
-        return steps.flip(0)
-    order = torch.arange(len(steps), device=steps.device).unsqueeze(1)
-    order = torch.where(order < ends, ends - 1 - order, order)
-    row_dim = 1 if steps.dim() == 3 else 2  # a layer's states have the layer before it
-    shape = [1] * steps.dim()
-    shape[0], shape[row_dim] = order.shape
-    return steps.gather(0, order.view(shape).expand_as(steps))
-
-
-def reversed_case(x, reset, to, ends):
-    """A mark stands before its step, and so behind it for the other direction."""
-    marks = torch.cat([reset[1:], torch.zeros_like(reset[:1])])
-    if ends is not None:
-        steps = torch.arange(len(x), device=x.device).unsqueeze(1)
-        marks = marks & (steps < ends - 1)
-    marks = flipped(marks.unsqueeze(2), ends).squeeze(2)
-    moved = []
-    for state in to:
-        if state.dim() == 4:
-            state = flipped(torch.cat([state[1:], torch.zeros_like(state[:1])]), ends)
-        moved.append(state)
-    return flipped(x, ends), marks, moved
+    assert_same(layer, run(layer, x, state, reset, to, ends), expected, x, state, to)
 
 
 # On a GPU one block, a cluster, a grid, and steps; with padded gates.
@@ -279,25 +249,18 @@ def test_states_of_kernels(kind, lengths, dtype, device, hidden_size):
     torch.backends.cudnn.rnn.fp32_precision = "ieee"
     layer = LAYERS[kind](5, hidden_size, dtype=dtype, device=device)
     x, state, reset, to, ends = case(layer, False, device, dtype)
-    if not lengths:
-        ends = None
-    leaves = [x, *state, *to, *layer.parameters()]
-    named = {"lengths": ends, "reset": reset, "reset_to": as_state(to), "return_states": True}
-    output, last, every = layer(x, as_state(state), **named)
-    found = [output, *as_list(last), *as_list(every)]
+    ends = ends if lengths else None
+    found = run(layer, x, state, reset, to, ends)
     with torch.no_grad():
-        output, last, every = layer(x, as_state(state), **named)
-    again = [output, *as_list(last), *as_list(every)]
+        again = run(layer, x, state, reset, to, ends)
     torch.testing.assert_close(again, found, rtol=0.01, atol=0.01)
+    found += gradients(smooth(kind, found), [x, *state, *to, *layer.parameters()])
     exact = copy.deepcopy(layer).double()
     x, *others = [t.detach().double().requires_grad_() for t in (x, *state, *to)]
-    state, to = others[: len(state)], others[len(state) :]
-    expected = loop(exact, x, state, reset, to, ends)
-    found_gradients = gradients(smooth(kind, found), leaves)
-    right = gradients(smooth(kind, expected), [x, *others, *exact.parameters()])
+    expected = loop(exact, x, others[: len(state)], reset, others[len(state) :], ends)
+    expected += gradients(smooth(kind, expected), [x, *others, *exact.parameters()])
     most = 2e-5 if dtype is torch.float else 2e-2
-    pairs = [*zip(found, expected, strict=True), *zip(found_gradients, right, strict=True)]
-    for ours, theirs in pairs:
+    for ours, theirs in zip(found, expected, strict=True):
         assert (ours - theirs).norm() <= most * theirs.norm() + 1e-6
 
 
@@ -312,45 +275,37 @@ def test_layouts_of_states(kind, one):
     """With the batch first, without a batch, and with one state of all rows."""
     layer = layer_of(kind)
     x, state, reset, to, _ = case(layer, one)
-    right = layer(x, as_state(state), reset=reset, reset_to=as_state(to), return_states=True)
+    right = run(layer, x, state, reset, to)
     layer.batch_first = True
-    first, *others = layer(
-        x.transpose(0, 1),
-        as_state(state),
-        reset=reset.t(),
-        reset_to=as_state(to),
-        return_states=True,
-    )
-    torch.testing.assert_close((first.transpose(0, 1), *others), right)
+    first, *others = run(layer, x.transpose(0, 1), state, reset.t(), to)
+    torch.testing.assert_close([first.transpose(0, 1), *others], right)
     layer.batch_first = False
-    single = layer(
-        x[:, 0],
-        as_state([s[:, 0] for s in state]),
-        reset=reset[:, 0],
-        reset_to=as_state([s[..., 0, :] for s in to]),
-        return_states=True,
-    )
-    flat = [single[0], *as_list(single[1]), *as_list(single[2])]
-    whole = [right[0], *as_list(right[1]), *as_list(right[2])]
-    torch.testing.assert_close(flat, [t[..., 0, :] for t in whole])
+    of_row = [[s[..., 0, :] for s in states] for states in (state, to)]
+    single = run(layer, x[:, 0], of_row[0], reset[:, 0], of_row[1])
+    torch.testing.assert_close(single, [t[..., 0, :] for t in right])
     learned = [s[..., :1, :].detach().requires_grad_() for s in to]
     for_all = [s.expand(*s.shape[:-2], 4, -1) for s in learned]
-    found, expected = (
-        layer(x, reset=reset, reset_to=as_state(given))[0] for given in (learned, for_all)
-    )
+    found, expected = (run(layer, x, state, reset, given)[0] for given in (learned, for_all))
     assert torch.equal(found, expected)
     found, expected = (torch.autograd.grad(y.sum(), learned) for y in (found, expected))
     torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@EVERY_BACKEND
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "projected LSTM"])
+@pytest.mark.parametrize(
+    ("kind", "backend"),
+    [
+        ("projected LSTM", "aot_eager"),
+        pytest.param("GRU", "aot_eager", marks=pytest.mark.slow),
+        pytest.param("LSTM", "inductor", marks=pytest.mark.slow),
+    ],
+)
 def test_compiled(kind, backend, device):
     layer = layer_of(kind, device)
-    *given, ends = case(layer, False, device)
+    x, state, *given = case(layer, False, device)
     function = torch.compile(layer.forward, backend=backend, fullgraph=True)
-    assert_as_loop(layer, *given, ends, function)
+    found, expected = run(function, x, state, *given), loop(layer, x, state, *given)
+    assert_same(layer, found, expected, x, state, given[1])
 
 
 class Resetting(torch.nn.Module):
@@ -362,7 +317,7 @@ class Resetting(torch.nn.Module):
         return self.layer(x, reset=reset, reset_to=to, return_states=True)
 
 
-@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("one", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_exported_for_any_number_of_steps_and_rows(one):
     model = Resetting(lltm_jit.LSTM(5, 8))
     steps, rows = (torch.export.Dim(name, min=3, max=99) for name in ("steps", "rows"))
@@ -407,8 +362,10 @@ def test_a_replay_buffer():
     torch.testing.assert_close(again, output)
 
 
+X, RESET = torch.zeros(7, 4, 5), torch.zeros(7, 4, dtype=torch.bool)
+# What is given, to a GRU of two layers, and the error.
 WRONG = {
-    "no reset": ({"reset_to": torch.zeros(2, 4, 8)}, ValueError, "expected reset with reset_to"),
+    "no reset": ({"reset": None}, ValueError, "expected reset with reset_to"),
     "a count": ({"reset_to": (torch.zeros(2, 4, 8),) * 2}, TypeError, "reset_to to be a tensor"),
     "a rank": ({"reset_to": torch.zeros(8)}, RuntimeError, r"dimensions \[layers, batch, hidden\]"),
     "a size": (
@@ -432,15 +389,40 @@ WRONG = {
         RuntimeError,
         "reset_to to have the device of the parameters",
     ),
+    "steps of one sequence": (
+        {"input": X[:, 0], "reset": RESET[:, 0], "reset_to": torch.zeros(6, 2, 8)},
+        RuntimeError,
+        r"\[steps, layers, hidden\] = \[7, 2, 8\], but got \[6, 2, 8\]",
+    ),
+    "a state of one sequence": (
+        {"input": X[:, 0], "hx": torch.zeros(3, 8), "reset": None, "reset_to": None},
+        RuntimeError,
+        r"\[layers, hidden\] = \[2, 8\], but got \[3, 8\]",
+    ),
+    "a mask of one sequence": (
+        {"input": X[:, 0], "reset": RESET[:5, 0]},
+        RuntimeError,
+        r"\[steps\] = \[7\], but got \[5\]",
+    ),
+}
+# In the caller's order.
+WRONG |= {
+    f"a mask {shape}, batch first": (
+        {"input": X.transpose(0, 1), "reset": torch.zeros(shape)},
+        RuntimeError,
+        rf"\[batch, steps\] = \[4, 7\], but got \[{str([*shape])[1:-1]}\]",
+    )
+    for shape in ((7, 4), (4,), ())
 }
 
 
 @pytest.mark.parametrize("way", WRONG)
 def test_errors(way):
     named, error, message = WRONG[way]
-    reset = {} if way == "no reset" else {"reset": torch.zeros(7, 4)}
+    layer = lltm_jit.GRU(5, 8, 2, batch_first="batch first" in way)
+    given = {"input": X, "reset": RESET, "reset_to": torch.zeros(2, 4, 8)} | named
     with pytest.raises(error, match=rf"^GRU\(\): .*{message}"):
-        lltm_jit.GRU(5, 8, 2)(torch.zeros(7, 4, 5), **reset, **named)
+        layer(**given)
 
 
 @pytest.mark.parametrize("projections", [0, 3])
@@ -459,25 +441,3 @@ def test_states_that_nobody_reads_spoil_no_gradient():
     output, _ = lstm(torch.randn(3, 2, 3), reset=reset, reset_to=(h, c))
     output.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in lstm.parameters())
-
-
-def test_a_mask_of_another_shape_is_told_in_the_callers_order():
-    lstm = lltm_jit.LSTM(3, 4, batch_first=True)
-    x = torch.randn(4, 6, 3)
-    for wrong in ((6, 4), (4,), ()):
-        told = (
-            rf"reset to have shape \[batch, steps\] = \[4, 6\], but got \[{str([*wrong])[1:-1]}\]"
-        )
-        with pytest.raises(RuntimeError, match=told):
-            lstm(x, reset=torch.zeros(wrong, dtype=torch.bool))
-    with pytest.raises(RuntimeError, match=r"\[steps\] = \[6\], but got \[5\]"):
-        lstm(x[0], reset=torch.zeros(5, dtype=torch.bool))
-
-
-def test_states_of_one_sequence_are_told_without_a_batch():
-    gru, x = lltm_jit.GRU(3, 4), torch.randn(6, 3)
-    with pytest.raises(RuntimeError, match=r"\[layers, hidden\] = \[1, 4\], but got \[2, 4\]"):
-        gru(x, torch.zeros(2, 4))
-    told = r"\[steps, layers, hidden\] = \[6, 1, 4\], but got \[5, 1, 4\]"
-    with pytest.raises(RuntimeError, match=told):
-        gru(x, reset=torch.zeros(6, dtype=torch.bool), reset_to=torch.zeros(5, 1, 4))

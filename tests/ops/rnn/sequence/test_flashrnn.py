@@ -101,6 +101,7 @@ def run(
     return found
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("size", [(3, 5, 2, 8), (2, 4, 3, 5), (17, 2, 1, 16)], ids=str)
 @pytest.mark.parametrize("state", [False, True])
@@ -113,6 +114,7 @@ def test_values_and_gradients(function, state, size, device):
         torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("most", [1, 100])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -129,6 +131,7 @@ def test_dtypes(function, dtype, most, device):
 
 
 # More than a cluster holds: grids, forward many rows, and step by step.
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize(
@@ -196,7 +199,7 @@ def test_rows_and_heads_are_independent_and_bits_the_same(function, dtype, devic
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("function", ["gru", "slstm"])
+@pytest.mark.parametrize("function", ["slstm"])
 def test_compiled_and_transformed(function, device):
     tensors = tensors_of(function, device=device)
     compiled = torch.compile(flashrnn, fullgraph=True, backend="aot_eager")

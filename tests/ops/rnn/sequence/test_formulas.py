@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import test_lltm_compile
 import test_sequence
 import test_sequence_compile
 import torch
-from op_testing import DTYPES, EVERY_BACKEND
+from op_testing import DTYPES
 from sequence_testing import CELLS, LAYERS, inputs_of
 
 from lltm_jit import native
@@ -18,11 +17,6 @@ def _without_kernels():
     native.rnn.register_ops(kernels=False)
     yield
     native.rnn.register_ops()
-
-
-@EVERY_BACKEND
-def test_cell_compiles(backend):
-    test_lltm_compile.test_compile_once_for_every_batch_size(backend, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -30,6 +30,7 @@ def old_states(output: Tensor, h_0: Tensor | None, backwards: list[bool]) -> Ten
     return torch.cat(parts, 2)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("state", [False, True])
@@ -52,6 +53,7 @@ def test_against_float64(sizes, state, dtype, device):
     assert (found - right).abs().max() <= most
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize("state", [False, True])

@@ -44,6 +44,7 @@ def with_gradients(function, tensors: list[Tensor], grad: Tensor) -> list[Tensor
     return [gates, *torch.autograd.grad(gates, tensors, grad)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("layout", ["dense", "transposed", "apart", "expanded"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float, torch.double], ids=str)

@@ -94,6 +94,7 @@ def with_gradients(function, cell: str, inputs: Inputs, *args) -> list[Tensor]:
     return [*results, *torch.autograd.grad(loss, given.leaves())]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [(5, 3, 16), (4, 9, 7)], ids=str)
@@ -109,6 +110,7 @@ def test_values_and_gradients(cell, counts, size, dtype, device):
         assert_accurate(ours, right, same_dtype, ulps=8 if truncated else 4, sums=True, parts=16)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
 @pytest.mark.parametrize("reverse", [False, True])

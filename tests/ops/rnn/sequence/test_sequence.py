@@ -8,12 +8,10 @@ from op_testing import (
     ACTIVATIONS,
     DEVICES,
     DTYPES,
-    LAYOUTS,
     assert_accurate,
     assert_threads_change_no_bit,
     bits,
     needs_gpu,
-    with_layout,
 )
 from sequence_testing import CELLS, Inputs, cell_of, inputs_of, reference, results_and_gradients
 
@@ -43,6 +41,7 @@ def check(cell: str, inputs: Inputs, reverse: bool = False, depth: int = 0) -> N
         assert_accurate(ours, right, usual, ulps=ulps, sums=True, parts=parts)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -51,6 +50,7 @@ def test_values_and_gradients(cell, size, dtype, device):
     check(cell, inputs_of(cell, *size, dtype=dtype, device=device))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
@@ -62,6 +62,7 @@ def test_resets_and_lengths(cell, reverse, dtype, device):
     check(cell, inputs, reverse)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
@@ -133,15 +134,6 @@ def test_a_gate_that_is_always_open_or_shut(sign, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("cell", CELLS)
-def test_layouts(cell, layout, device):
-    inputs = inputs_of(cell, 4, 3, 8, torch.float, device, control=True)
-    changed = [t if t is None else with_layout(t, layout) for t in inputs]
-    check(cell, Inputs(*changed))
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("with_c_0", [False, True])
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 def test_a_long_sum_keeps_its_bits(dtype, with_c_0, device):
@@ -168,11 +160,11 @@ def test_nothing_to_compute(cell, shape, device):
     assert all((gradient == 0).all() for gradient in results[3:])
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float, torch.half], ids=str)
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_same_bits_each_time(cell, dtype, device):
-    inputs = inputs_of(cell, 20, 24, 64, dtype, device, control=True)
+def test_the_same_bits_each_time(cell, dtype):
+    inputs = inputs_of(cell, 20, 24, 64, dtype, "cuda", control=True)
     first = bits(results_and_gradients(cell, inputs))
     for _ in range(5):
         assert bits(results_and_gradients(cell, inputs)) == first

@@ -10,7 +10,7 @@ import io
 import pytest
 import torch
 from op_testing import DEVICES, needs_gpu, refusal
-from sequence_testing import LAYERS, inputs_of, tensors, with_gradients
+from sequence_testing import LAYERS, TRACED, inputs_of, tensors, with_gradients
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import lltm_jit
@@ -20,7 +20,7 @@ ops = torch.ops.lltm_jit
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("kind", TRACED)
 def test_compile_once_for_every_batch_and_length(kind, device):
     """In both directions, with lengths and resets."""
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
@@ -39,7 +39,7 @@ def test_compile_once_for_every_batch_and_length(kind, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("kind", TRACED)
 def test_lengths_in_a_list_may_change(kind, device):
     """The second list makes the program one for all."""
     layer, counter = LAYERS[kind](5, 7, device=device), CompileCounterWithBackend("aot_eager")
@@ -47,7 +47,7 @@ def test_lengths_in_a_list_may_change(kind, device):
     x = torch.randn(20, 3, 5, device=device)
     for lengths in (
         [20, 10, 5],
-        *([20 - i, 10 + i % 7, 5 + i % 3] for i in range(1, 12)),
+        *([20 - i, 10 + i % 7, 5 + i % 3] for i in range(1, 5)),
         [0, 1, 2],
     ):
         found = [with_gradients(run, x, lengths=lengths) for run in (compiled, layer)]
@@ -148,7 +148,7 @@ def test_compiled_autograd(module, sizes, backward, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("kind", TRACED)
 def test_exported_program_takes_any_size_and_is_saved(kind, device):
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
 

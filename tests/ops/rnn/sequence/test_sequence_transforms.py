@@ -9,7 +9,7 @@ import torch
 from op_testing import DEVICES
 from sequence_testing import CELLS, LAYERS, Inputs, controls, inputs_of
 from torch import Tensor
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, stack_module_state, vmap
 
 from lltm_jit.functional import recurrent_sequence
 
@@ -95,19 +95,3 @@ def test_ensemble(kind, device):
             [gradient[i] for gradient in gradients],
             list(torch.autograd.grad(loss, list(layer.parameters()))),
         )
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
-def test_per_sample_gradients(kind, device):
-    layer = LAYERS[kind](3, 4, device=device, dtype=torch.double)
-    x = torch.randn(5, 6, 3, device=device, dtype=torch.double)
-
-    def loss(parameters, sample):
-        return functional_call(layer, parameters, (sample,))[0].square().sum()
-
-    parameters = {name: value.detach() for name, value in layer.named_parameters()}
-    actual = vmap(grad(loss), in_dims=(None, 1))(parameters, x)
-    for i in range(6):
-        for name, expected in grad(loss)(parameters, x[:, i]).items():
-            torch.testing.assert_close(actual[name][i], expected)

@@ -51,7 +51,7 @@ def test_products_of_all_steps_are_exact(dtype, bounds):
     tiles = (4, 6)  # with those around lanes, each number of rows that a tile may have
     large = around(*tiles, *LANES, *bounds.packed_rows(), *columns, *bounds.packed_depth())
     cases = set(itertools.product(SMALLEST, repeat=3))
-    for size, others in itertools.product(large, itertools.product((*SMALLEST, 5), repeat=2)):
+    for size, others in itertools.product(large, [(0, 1), (1, 1), (2, 5), (5, 2)]):
         cases |= {(size, *others), (others[0], size, others[1]), (*others, size)}
     for rows, depth, width in sorted(cases):
         x, weight = (
@@ -98,8 +98,13 @@ def test_the_smallest_cells():
         check_against_float64(size, torch.float, "cpu", bias=True, depth=size[0])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
+# Of one cell each type: the products are the same for all.
+OF_CELLS = [(cell, torch.float) for cell in CELLS]
+OF_CELLS += [("lstm", torch.bfloat16), ("gru", torch.bfloat16)]
+OF_CELLS += [pytest.param("gru", dtype, marks=pytest.mark.slow) for dtype in DTYPES[::3]]
+
+
+@pytest.mark.parametrize(("cell", "dtype"), OF_CELLS, ids=str)
 def test_sequences_around_each_bound(cell, dtype, bounds):
     for rows in around(*bounds.sequence_rows()):
         test_sequence.check(cell, inputs_of(cell, 2, rows, 9, dtype))
@@ -113,7 +118,7 @@ def test_sequences_around_each_bound(cell, dtype, bounds):
 
 @pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("cell", CELLS)
-def test_any_number_of_rows(cell, dtype):
+def test_any_number_of_rows(cell, dtype, bounds):
     """Has the bits of as many rows of a large batch, forward and backward, and of a layer.
 
     Arrays that are too small for a number of rows end the process: Note [Kept memory].
@@ -135,26 +140,37 @@ def test_any_number_of_rows(cell, dtype):
         return [*found, *grads, output]
 
     expected = results(130)
-    for rows in range(1, 130):
+    tile, block = bounds.sequence_rows()
+    for rows in (*range(1, 4 * tile + 2), *around(block, 2 * block - 1)):
         found = results(rows)
         assert bits(found) == bits([t[..., :rows, :] for t in expected]), rows
 
 
 @pytest.mark.parametrize("checkpoint", SMALLEST)
 @pytest.mark.parametrize("kind", THEIRS)
-def test_the_smallest_layers(kind, checkpoint, bounds):
-    """With more input and hidden units than a product keeps columns."""
+def test_the_smallest_layers(kind, checkpoint):
+    for steps, rows in itertools.product((1, 2, 3), SMALLEST):
+        check_layer(kind, (1, 1), (steps, rows), checkpoint)
+
+
+@pytest.mark.parametrize("of_input", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_more_units_than_a_product_keeps_columns(kind, of_input, bounds):
     (kept,) = bounds.packed_columns(8)
-    for inputs, hidden in [(1, 1), (kept + 1, 1), (1, kept + 1)]:
-        theirs = THEIRS[kind](inputs, hidden, dtype=torch.double)
-        ours = LAYERS[kind](inputs, hidden, checkpoint=checkpoint, dtype=torch.double)
-        ours.load_state_dict(theirs.state_dict())
-        for steps, rows in itertools.product((1, 2, 3), SMALLEST):
-            x = torch.randn(steps, rows, inputs, dtype=torch.double, requires_grad=True)
-            if rows == 0:  # which torch's do not take
-                results = tensors(ours(x))
-                grads = torch.autograd.grad(sum(t.sum() for t in results), [x, *ours.parameters()])
-                assert results[0].shape == (steps, 0, hidden)
-                assert all((grad == 0).all() for grad in grads)
-            else:
-                assert_same(ours(x), theirs(x), ours, theirs, x)
+    for rows in (1, 2):
+        check_layer(kind, (kept + 1, 1) if of_input else (1, kept + 1), (2, rows))
+
+
+def check_layer(kind, sizes, given, checkpoint=0):
+    """Input and hidden size, steps and rows, beside torch's layer, which takes no 0 rows."""
+    theirs = THEIRS[kind](*sizes, dtype=torch.double)
+    ours = LAYERS[kind](*sizes, checkpoint=checkpoint, dtype=torch.double)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(*given, sizes[0], dtype=torch.double, requires_grad=True)
+    if given[1] > 0:
+        assert_same(ours(x), theirs(x), ours, theirs, x)
+        return
+    results = tensors(ours(x))
+    grads = torch.autograd.grad(sum(t.sum() for t in results), [x, *ours.parameters()])
+    assert results[0].shape == (given[0], 0, sizes[1])
+    assert all((grad == 0).all() for grad in grads)

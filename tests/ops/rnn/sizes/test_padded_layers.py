@@ -59,8 +59,12 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "bias"), [("LSTM", True), ("GRU", True), ("GRU", False)])
-@pytest.mark.parametrize("way", WAYS)
+# One adds its gates, the other does not.
+CALLS = [("LSTM", True, way) for way in WAYS]
+CALLS += [("GRU", bias, way) for bias in (True, False) for way in ("called", "packed", "twice")]
+
+
+@pytest.mark.parametrize(("kind", "bias", "way"), CALLS)
 def test_calls_that_pad_on_a_cpu_too(way, kind, bias, monkeypatch):
     """By the operators that other calls than the plainest have on a GPU."""
     layer = LAYERS[kind](5, 7, bidirectional=True, bias=bias)
