@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/memory/barrier.cuh"
-#include "stylegan/filtered_lrelu/mma/exact_walk.cuh"
-#include "stylegan/filtered_lrelu/mma/walk.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/exact_walk.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/walk.cuh"
 
 namespace lltm_jit {
 

@@ -5,22 +5,6 @@
 
 namespace lltm_jit {
 
-// The columns and channels of a thread, for planes and for channels last. More columns mean fewer
-// loads and conversions for each, but fewer threads fit. kFew: with more columns, loads of floats
-// would have strides of 32 bytes, of which two fall into each bank.
-template <typename scalar_t, int kTaps, int kUp, int kDown>
-struct PlaneShape {
-  static constexpr int kVec = 1;
-  static constexpr bool kMany = sizeof(scalar_t) == 2 || (kTaps == 12 && kUp == 1);
-  static constexpr bool kFew = sizeof(scalar_t) == 4 && kTaps <= 4 && kDown == 2;
-  static constexpr int kWide = kFew ? 2 : kDown == 1 && kTaps <= 12 && kMany ? 8 : 4;
-};
-template <typename scalar_t, int kTaps, int kUp, int kDown>
-struct PixelShape {
-  static constexpr int kVec = kTaps <= 8 ? 4 : 2;
-  static constexpr int kWide = kTaps == 12 ? 4 : 2;
-};
-
 inline int round_up_to_power(int64_t n, int most) {
   int power = 1;
   while (power < n && power < most) power *= 2;
@@ -206,6 +190,18 @@ cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream) {
   if (call.horizontal.up == 2) return launch_strips_by_taps<scalar_t, 2, 1, Choose>(call, stream);
   if (call.horizontal.down == 2) return launch_strips_by_taps<scalar_t, 1, 2, Choose>(call, stream);
   return launch_strips_by_taps<scalar_t, 1, 1, Choose>(call, stream);
+}
+
+template <template <typename, int, int, int> class Choose>
+cudaError_t launch_strips_by_type(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  switch (call.type) {
+    case ElementType::Half:
+      return launch_strips_as<Half, Choose>(call, stream);
+    case ElementType::BFloat16:
+      return launch_strips_as<BFloat16, Choose>(call, stream);
+    default:
+      return launch_strips_as<float, Choose>(call, stream);
+  }
 }
 
 }  // namespace lltm_jit

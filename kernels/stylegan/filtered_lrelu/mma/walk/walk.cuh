@@ -15,9 +15,9 @@
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/memory/map_words.cuh"
-#include "stylegan/filtered_lrelu/mma/memory/rows_under_way.cuh"
-#include "stylegan/filtered_lrelu/mma/memory/walk_state.cuh"
-#include "stylegan/filtered_lrelu/mma/memory/window.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/rows_under_way.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/walk_state.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/window.cuh"
 
 namespace lltm_jit {
 

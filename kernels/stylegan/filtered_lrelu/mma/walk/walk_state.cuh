@@ -1,7 +1,7 @@
 // The part of a walk's state that its lanes share, in shared memory: place, scales, and bias.
 #pragma once
 
-#include "stylegan/filtered_lrelu/mma/scales.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/scales.cuh"
 
 namespace lltm_jit {
 
