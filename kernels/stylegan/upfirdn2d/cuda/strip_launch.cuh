@@ -97,8 +97,8 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   const int64_t planes = pixels ? call.batch : call.batch * call.channels;
   if (planes >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
   args.planes = static_cast<int>(planes);
-  args.boxes =
-      architecture >= 90 && row_bytes_of_x % 16 == 0 && aligned(16, call.x) && map_encoder();
+  args.boxes = S::kBoxes && architecture >= 90 && row_bytes_of_x % 16 == 0 && aligned(16, call.x) &&
+               map_encoder();
   args.async = aligned(4, call.x) && row_bytes_of_x % 4 == 0;
   if (!pixels) {
     // The copy engine's boxes begin at multiples of 16 bytes, copies by threads at whole words.
@@ -124,8 +124,7 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   args.lanes = lanes_x * args.channel_lanes;
   args.team = max(args.lanes, 32);
   // Boxes of few taps are so small that the engine's time per box counts, so a block's boxes are one.
-  if (args.boxes && !pixels && S::kUp == 1 && S::kTaps <= 8 &&
-      planes >= 8 * kStripThreads / args.lanes) {
+  if (args.boxes && !pixels && S::kTaps <= 8 && planes >= 8 * kStripThreads / args.lanes) {
     args.team = kStripThreads;
   }
   const int columns = columns_of(lanes_x);
