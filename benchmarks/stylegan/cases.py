@@ -21,7 +21,7 @@ from ..shared.gpu_kernels import compile_variants
 FORWARD, WITH_SIGNS, BACKWARD = "forward", "forward with signs", "forward + backward"
 CLAMP = 1.0  # inputs are about as large as 1, so that many meet it
 WIDE_CLAMP = 256.0  # StyleGAN's, which inputs never meet
-OUTLIER = 2.0**15  # far larger than its surroundings: see Note [Outliers] in mma/scales.cuh
+OUTLIER = 2.0**15  # far larger than its surroundings: see Note [Outliers] in mma/walk/scales.cuh
 PAIRS = ((2, 2), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4))  # up, down
 _TAPS = 6  # taps of a filter, per unit of its factor
 _LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}

@@ -94,20 +94,11 @@ bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
     of_parts = empty({args.batch, args.channels, plan.parts}, call.x, at::kFloat);
     args.plane_sums = of_parts.mutable_data_ptr<float>();
   }
-  const auto stream = c10::cuda::getCurrentCUDAStream();
-  const cudaError_t error = launch_walks(kernel, plan.variant, args, stream);
+  const cudaError_t error =
+      launch_walks(kernel, plan.variant, args, c10::cuda::getCurrentCUDAStream());
   if (error == cudaErrorNotSupported) return false;
   C10_CUDA_CHECK(error);
-  if (of_parts.defined()) {
-    call.sums = empty({args.channels}, call.x);
-    C10_CUDA_CHECK(launch_plane_sums({.of_parts = args.plane_sums,
-                                      .sums = call.sums.mutable_data_ptr(),
-                                      .batch = args.batch,
-                                      .channels = args.channels,
-                                      .parts = plan.parts,
-                                      .type = args.type},
-                                     stream));
-  }
+  if (of_parts.defined()) call.sums = of_parts.sum({0, 2}).to(call.x.scalar_type());
   return true;
 }
 

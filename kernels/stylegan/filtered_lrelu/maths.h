@@ -46,4 +46,17 @@ LLTM_JIT_HOST_DEVICE Activated<T> activate(T u, T slope, T clamp) {
   return {above ? clamp : below ? -clamp : value, negative, above || below};
 }
 
+// The derivative of act at a sample of v, from the map's words of its plane.
+template <typename T, typename Int>
+LLTM_JIT_HOST_DEVICE T derivative_at(const FilteredLreluArgs& args, const SignMap<Int>& map,
+                                     const uint32_t* plane, int v_row, int v_column, T slope) {
+  const int row = v_row + args.sign_y, column = v_column + args.sign_x;
+  if (row < 0 || row >= args.sign_h || column < 0 || column >= args.sign_w) return 0;
+  const uint32_t* word = plane + map.row_word(Int(row)) + map.column_word(column);
+  const int bit = map.row_bit(row) + map.column_bit(column);
+  const Int flag = map.flag_words() + map.flag_row(Int(row)) + map.flag_column(column);
+  if (plane[flag] && word[map.clamped_words()] >> bit & 1) return 0;
+  return *word >> bit & 1 ? slope : T(1);
+}
+
 }  // namespace lltm_jit

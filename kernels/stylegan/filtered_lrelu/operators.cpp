@@ -12,6 +12,7 @@
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "stylegan/filtered_lrelu/mma/plan.h"
+#include "stylegan/filters.h"
 
 // Included, not compiled apart: it needs the same headers, which take half of its compile time.
 #include "stylegan/filtered_lrelu/formula.cpp"
@@ -21,23 +22,8 @@ namespace {
 
 constexpr const char *kForward = "filtered_lrelu", *kLinear = "filtered_lrelu_linear";
 
-void check_filter(const char* function, const char* name, const OptionalTensor& filter,
-                  const Argument& x) {
-  if (!filter) return;
-  const Argument arg{function, name, *filter};
-  check_floating_point(arg);
-  check_same_device(arg, x);
-  TORCH_CHECK(filter->dim() == 1 || filter->dim() == 2, function, "(): expected ", name,
-              " to have 1 or 2 dimensions, [taps] or [height, width], but got shape ",
-              filter->sym_sizes());
-  TORCH_CHECK(filter->sym_numel().sym_ge(1).expect_true(__FILE__, __LINE__), function,
-              "(): expected ", name, " to have at least one tap, but got shape ",
-              filter->sym_sizes());
-}
-
 c10::SymInt taps(const OptionalTensor& filter, int64_t axis) {
-  if (!filter) return 1;
-  return filter->sym_size(filter->dim() == 2 ? axis : 0);
+  return taps_along(as_tensor(filter), axis);
 }
 
 // Checks that both kinds of call need. Results need at least `least_out` rows and columns.
@@ -46,8 +32,8 @@ FlrSizes check(const char* function, const Inputs& in, int64_t least_out) {
   const Argument x{function, "x", in.x};
   check_floating_point(x);
   check_rank(x, 4, "[batch, channels, height, width]");
-  check_filter(function, "fu", in.fu, x);
-  check_filter(function, "fd", in.fd, x);
+  if (in.fu) check_filter({function, "fu", *in.fu}, x);
+  if (in.fd) check_filter({function, "fd", *in.fd}, x);
   constexpr int64_t kMostFactor = 1024;  // rows between the filters have up * down parts
   const auto check_factor = [&](const char* name, int64_t factor) {
     TORCH_CHECK(factor >= 1 && factor <= kMostFactor, function, "(): expected ", name,
@@ -194,15 +180,15 @@ std::array<c10::SymInt, count> copy(c10::SymIntArrayRef values) {
   return result;
 }
 
-LinearCall linear_call(const FlrForwardInputs& forward) {
-  const FlrInputs& in = forward.call;
-  const FlrSizes sizes = check_filtered_lrelu(in);
+template <typename Inputs>
+LinearCall linear_call(const Inputs& in, c10::SymIntArrayRef sign_size,
+                       c10::SymIntArrayRef sign_offset, at::IntArrayRef sign_phase) {
   return {.up = in.up,
           .down = in.down,
           .padding = copy<4>(in.padding),
-          .sign_size = {sizes.mid_h, sizes.mid_w},
-          .sign_offset = {0, 0},
-          .sign_phase = {forward.sign_phase[0], forward.sign_phase[1]},
+          .sign_size = copy<2>(sign_size),
+          .sign_offset = copy<2>(sign_offset),
+          .sign_phase = {sign_phase[0], sign_phase[1]},
           .gain = in.gain,
           .slope = in.slope,
           .flip_filter = in.flip_filter,
@@ -222,10 +208,11 @@ std::tuple<Tensor, Tensor> forward_autograd(const FlrForwardInputs& forward) {
   auto results = call_below(ops::filtered_lrelu_forward, in, forward.sign_phase);
   if (!any_requires_grad(in.x, in.b)) return results;
   const auto& [y, signs] = results;
+  const FlrSizes sizes = check_filtered_lrelu(in);
+  const c10::SymInt whole[] = {sizes.mid_h, sizes.mid_w}, origin[] = {0, 0};
+  const LinearCall call = linear_call(in, whole, origin, forward.sign_phase);
   record({"FilteredLreluBackward",
-          [call = linear_call(forward)](const BackwardPass& pass) {
-            return gradients(call, pass, pass.grads[0]);
-          }},
+          [call](const BackwardPass& pass) { return gradients(call, pass, pass.grads[0]); }},
          {in.x, as_tensor(in.b)}, {y}, /*saved=*/{as_tensor(in.fu), as_tensor(in.fd), signs});
   return results;
 }
@@ -268,17 +255,7 @@ std::tuple<Tensor, Tensor> linear_autograd(const FlrLinearInputs& in) {
                      sign_offset, sign_phase, gain, slope, flip_filter, with_sums);
   if (!any_requires_grad(x)) return results;
   const FlrSizes sizes = check_filtered_lrelu_linear(in);
-  const LinearCall call{.up = up,
-                        .down = down,
-                        .padding = copy<4>(padding),
-                        .sign_size = copy<2>(sign_size),
-                        .sign_offset = copy<2>(sign_offset),
-                        .sign_phase = {sign_phase[0], sign_phase[1]},
-                        .gain = gain,
-                        .slope = slope,
-                        .flip_filter = flip_filter,
-                        .in_h = x.sym_size(2),
-                        .in_w = x.sym_size(3)};
+  const LinearCall call = linear_call(in, sign_size, sign_offset, sign_phase);
   record({"FilteredLreluLinearBackward",
           [call, sizes](const BackwardPass& pass) { return linear_gradients(call, sizes, pass); }},
          {x}, {std::get<0>(results), std::get<1>(results)},

@@ -63,7 +63,7 @@ constexpr int64_t kLeastSamples = int64_t(1) << 20;
 bool takes_tensor_cores(const FilteredLreluArgs& args, const FlrGpu& gpu, FlrPlan* plan) {
   const int64_t samples = args.batch * args.channels * args.mid_h * args.mid_w;
   if (gpu.architecture < 80 || samples < kLeastSamples) return false;
-  // Note [Slopes] in mma/activation.cuh.
+  // Note [Slopes] in mma/walk/activation.cuh.
   if (args.mode != Signs::Read && !(std::abs(args.slope) <= 1)) return false;
   MmaPlan walks{};
   plan->variant = mma_shape(args, gpu.shared_bytes);

@@ -69,15 +69,6 @@ struct FlrDirectArgs : FilteredLreluArgs {
   FlrTile tile;
 };
 
-// Adds the tensor cores' sums of each plane up to sums of channels.
-struct FlrPlaneSumArgs {
-  const float* of_parts;  // [batch, channels, parts]
-  void* sums;             // [channels] of `type`, written
-  int64_t batch, channels, parts;
-  ElementType type;
-};
-cudaError_t launch_plane_sums(const FlrPlaneSumArgs& args, cudaStream_t stream);
-
 // Enqueues on `stream`. A map that is to be written must be zero.
 cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream);
 

@@ -14,6 +14,7 @@
 #include "core/host/formula.h"
 #include "core/host/result_like.h"
 #include "core/launch/device.h"
+#include "stylegan/filters.h"
 #include "stylegan/upfirdn2d/operators.h"
 
 namespace lltm_jit {
@@ -44,10 +45,7 @@ struct Call {
 
   // Sizes on the axes x and y, a tensor's last and last but one dimension.
   SymInt in(int axis) const { return x.sym_size(3 - axis); }
-  SymInt taps(int axis) const {
-    if (!f.defined()) return 1;
-    return f.dim() == 1 ? f.sym_size(0) : f.sym_size(1 - axis);
-  }
+  SymInt taps(int axis) const { return taps_along(f, 1 - axis); }
   SymInt out(int axis) const {
     return (in(axis) * up[axis] + padding[2 * axis] + padding[2 * axis + 1] - taps(axis)) /
                down[axis] +
@@ -65,23 +63,11 @@ void check_factors(const char* name, at::IntArrayRef factors) {
               name, " to be two positive numbers [x, y], but got ", factors);
 }
 
-void check_filter(const Call& call) {
-  const Argument x{"upfirdn2d", "x", call.x}, f{"upfirdn2d", "f", call.f};
-  check_floating_point(f);
-  TORCH_CHECK(call.f.dim() == 1 || call.f.dim() == 2,
-              "upfirdn2d(): expected f to have shape [taps] or [taps_y, taps_x], but got ",
-              call.f.sym_sizes());
-  TORCH_SYM_CHECK(call.f.sym_numel().sym_ge(1),
-                  "upfirdn2d(): expected f to have at least one tap, but got shape ",
-                  call.f.sym_sizes());
-  check_same_device(f, x);
-}
-
 void check(const Call& call) {
   const Argument x{"upfirdn2d", "x", call.x};
   check_floating_point(x);
   check_rank(x, 4, "[batch_size, channels, height, width]");
-  if (call.f.defined()) check_filter(call);
+  if (call.f.defined()) check_filter({"upfirdn2d", "f", call.f}, x);
   check_factors("up", call.up);
   check_factors("down", call.down);
   TORCH_CHECK(call.padding.size() == 4,

@@ -118,7 +118,7 @@ struct Activation {
     const FlrDirectArgs& args = tile.args;
     const acc_t u = gain * sum;
     if (args.mode == Signs::Read) {
-      return u * factor(tile.v_row + row + args.sign_y, tile.v_column + column + args.sign_x);
+      return u * derivative_at(args, map, signs, tile.v_row + row, tile.v_column + column, slope);
     }
     const Activated<acc_t> result = activate(u, slope, clamp);
     if (args.mode == Signs::Write) {
@@ -131,15 +131,6 @@ struct Activation {
   }
 
  private:
-  __device__ acc_t factor(int row, int column) const {
-    if (row < 0 || row >= tile.args.sign_h || column < 0 || column >= tile.args.sign_w) return 0;
-    const uint32_t* word = signs + map.row_word(int64_t(row)) + map.column_word(column);
-    const int bit = map.row_bit(row) + map.column_bit(column);
-    const auto flag = map.flag_words() + map.flag_row(int64_t(row)) + map.flag_column(column);
-    if (signs[flag] && word[map.clamped_words()] >> bit & 1) return 0;
-    return *word >> bit & 1 ? slope : acc_t(1);
-  }
-
   // Combines the bits of a word, which neighbouring lanes and lanes 8 or 16 apart have.
   __device__ static uint32_t gathered(uint32_t bits) {
     for (const int lanes : {1, 8, 16}) bits |= __shfl_xor_sync(~0u, bits, lanes);
@@ -273,32 +264,7 @@ __global__ void __launch_bounds__(kThreads) filtered_lrelu_kernel(FlrDirectArgs 
   }
 }
 
-// A warp sums a channel.
-template <typename scalar_t>
-__global__ void __launch_bounds__(kThreads) plane_sum_kernel(const FlrPlaneSumArgs args) {
-  wait_for_predecessor();
-  const int64_t channel = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / 32;
-  if (channel >= args.channels) return;
-  float sum = 0;
-  for (int64_t k = threadIdx.x % 32; k < args.batch * args.parts; k += 32) {
-    const int64_t plane = k / args.parts * args.channels + channel;
-    sum += args.of_parts[plane * args.parts + k % args.parts];
-  }
-  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-  if (threadIdx.x % 32 == 0)
-    static_cast<scalar_t*>(args.sums)[channel] = from_opmath<scalar_t>(sum);
-}
-
 }  // namespace
-
-cudaError_t launch_plane_sums(const FlrPlaneSumArgs& args, cudaStream_t stream) {
-  const int64_t blocks = ceil_div(args.channels * 32, int64_t(kThreads));
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  return dispatch_floating(args.type, [&](auto scalar) {
-    return launch(plane_sum_kernel<decltype(scalar)>, static_cast<unsigned>(blocks), kThreads, 0,
-                  stream, args);
-  });
-}
 
 cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream) {
   const int64_t tiles =

@@ -12,16 +12,8 @@ constexpr int kMostWalks = 64;  // of a warp; with more walks there are more blo
 // A call in the kernel's form.
 struct MmaCall {
   FilteredLreluArgs args;  // as the caller gave them
-  const void* x;
-  const void* bias;
-  void* y;
-  uint32_t* signs;
-  float* plane_sums;
-  FirFilter fu, fd;
-  int64_t x_batch, x_channel, x_row, x_column;  // strides
   FastDivisor channels{1}, segments{1}, blocks{1};
   int walks;  // planes * segments * blocks; the blocks vary fastest
-  int in_h, in_w, out_h, out_w;
   MmaPlan plan;
   SignMap<int> map;
   int map_shift;                // bits of a word's bytes before the first tile of a walk

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/memory/barrier.cuh"
-#include "stylegan/filtered_lrelu/mma/exact_walk.cuh"
-#include "stylegan/filtered_lrelu/mma/walk.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/exact_walk.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/walk.cuh"
 
 namespace lltm_jit {
 
@@ -42,8 +42,8 @@ __device__ __forceinline__ void run_walks(const MmaCall& call) {
     // Both warps choose the upsampling scale, because the downsampling scale depends on it.
     using UpTaps = typename Bands<K>::UpTaps;
     using DownTaps = typename Bands<K>::DownTaps;
-    const float up = UpTaps::read_tap(call.fu.taps, call.fu.width, call.fu.flip);
-    const float down = DownTaps::read_tap(call.fd.taps, call.fd.width, call.fd.flip);
+    const float up = UpTaps::read_tap(call.args.fu.taps, call.args.fu.width, call.args.fu.flip);
+    const float down = DownTaps::read_tap(call.args.fd.taps, call.args.fd.width, call.args.fd.flip);
     const TapScale up_scale = UpTaps::template choose<scalar_t>(
         up, K::Up::kFactor, [&](float scale, float) { return call.clamp * scale * scale; });
     if (warp == 0) {

@@ -5,17 +5,11 @@
 
 namespace lltm_jit {
 
-// Defined in strip_launch.cuh, which other sources instantiate.
-template <typename scalar_t, int kTaps, int kUp, int kDown>
-struct PlaneShape;
-template <typename scalar_t, int kTaps, int kUp, int kDown>
-struct PixelShape;
-template <typename scalar_t, template <typename, int, int, int> class Choose>
-cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream);
-// Defined in bands_launch.cuh. It launches nothing and returns cudaErrorInvalidConfiguration if the
-// kernel does not fit.
-template <typename scalar_t>
-cudaError_t launch_bands_as(const Upfirdn2dArgs& call, cudaStream_t stream);
+// Defined in planes.cu, pixels.cu and bands.cu. They launch nothing and return
+// cudaErrorInvalidConfiguration if the kernel does not fit.
+cudaError_t launch_planes(const Upfirdn2dArgs& call, cudaStream_t stream);
+cudaError_t launch_pixels(const Upfirdn2dArgs& call, cudaStream_t stream);
+cudaError_t launch_bands(const Upfirdn2dArgs& call, cudaStream_t stream);
 
 namespace {
 
@@ -47,29 +41,6 @@ bool has_strip_kernel(const Upfirdn2dArgs& args) {
   return args.channels % of_piece == 0 && aligned(kAccessBytes, args.x, args.y) &&
          x.in * y.in * args.channels < kMost && x.out * y.out * args.channels < kMost &&
          reach(x) * args.channels < kMost;
-}
-
-cudaError_t launch_bands(const Upfirdn2dArgs& args, cudaStream_t stream) {
-  switch (args.type) {
-    case ElementType::Half:
-      return launch_bands_as<Half>(args, stream);
-    case ElementType::BFloat16:
-      return launch_bands_as<BFloat16>(args, stream);
-    default:
-      return cudaErrorInvalidConfiguration;
-  }
-}
-
-template <template <typename, int, int, int> class Choose>
-cudaError_t launch_strips(const Upfirdn2dArgs& args, cudaStream_t stream) {
-  switch (args.type) {
-    case ElementType::Half:
-      return launch_strips_as<Half, Choose>(args, stream);
-    case ElementType::BFloat16:
-      return launch_strips_as<BFloat16, Choose>(args, stream);
-    default:
-      return launch_strips_as<float, Choose>(args, stream);
-  }
 }
 
 // The place of a result, in rows of `width` elements: pixels of `inner` channels.
@@ -187,8 +158,7 @@ cudaError_t launch_upfirdn2d(const Upfirdn2dArgs& args, cudaStream_t stream) {
   if (has_strip_kernel(args)) {
     cudaError_t error = launch_bands(args, stream);
     if (error == cudaErrorInvalidConfiguration) {
-      error = args.channels_last ? launch_strips<PixelShape>(args, stream)
-                                 : launch_strips<PlaneShape>(args, stream);
+      error = args.channels_last ? launch_pixels(args, stream) : launch_planes(args, stream);
     }
     if (error != cudaErrorInvalidConfiguration) return error;
   }

@@ -224,7 +224,7 @@ template <typename S>
 __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJob<S>& job,
                                             const CUtensorMap& map, int stage, int slot) {
   const int first = job.first_row(args) + stage * S::kRows;
-  if (args.boxes) {
+  if (job.uses_boxes(args)) {
     fetch_box<S>(args, job, map, first, slot);
   } else if (S::kVec == 1 && !args.async) {
     copy_rows<S>(args, job, first, slot * args.stage_bytes);
@@ -238,7 +238,7 @@ __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJo
 template <typename S>
 __device__ __forceinline__ void wait_for_stage(const StripArgs& args, const StripJob<S>& job,
                                                int slot, int parity) {
-  if (args.boxes) {
+  if (job.uses_boxes(args)) {
 #if __CUDA_ARCH__ >= 900
     job.barriers[slot].wait(parity);
 #endif
@@ -272,7 +272,7 @@ __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& j
     const int last = slot == 0 ? S::kStages - 1 : slot - 1;
     if (stage + S::kStages - 1 < stages) {
       fetch_stage<S>(args, job, map, stage + S::kStages - 1, last);
-    } else if (!args.boxes) {
+    } else if (!job.uses_boxes(args)) {
       commit_copies();
     }
     uint32_t source = shared_address(job.shared) + slot * args.stage_bytes;
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(kStripThreads, S::kBlocks)
   wait_for_predecessor();
   const StripJob<S> job(args, shared, barriers);
 #if __CUDA_ARCH__ >= 900
-  if (args.boxes && threadIdx.x % args.team == 0) {
+  if (job.uses_boxes(args) && threadIdx.x % args.team == 0) {
     for (int slot = 0; slot < S::kStages; ++slot) job.barriers[slot].init(1);
     publish_barriers();
   }

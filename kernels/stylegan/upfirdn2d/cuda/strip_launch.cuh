@@ -5,22 +5,6 @@
 
 namespace lltm_jit {
 
-// The columns and channels of a thread, for planes and for channels last. More columns mean fewer
-// loads and conversions for each, but fewer threads fit. kFew: with more columns, loads of floats
-// would have strides of 32 bytes, of which two fall into each bank.
-template <typename scalar_t, int kTaps, int kUp, int kDown>
-struct PlaneShape {
-  static constexpr int kVec = 1;
-  static constexpr bool kMany = sizeof(scalar_t) == 2 || (kTaps == 12 && kUp == 1);
-  static constexpr bool kFew = sizeof(scalar_t) == 4 && kTaps <= 4 && kDown == 2;
-  static constexpr int kWide = kFew ? 2 : kDown == 1 && kTaps <= 12 && kMany ? 8 : 4;
-};
-template <typename scalar_t, int kTaps, int kUp, int kDown>
-struct PixelShape {
-  static constexpr int kVec = kTaps <= 8 ? 4 : 2;
-  static constexpr int kWide = kTaps == 12 ? 4 : 2;
-};
-
 inline int round_up_to_power(int64_t n, int most) {
   int power = 1;
   while (power < n && power < most) power *= 2;
@@ -88,99 +72,132 @@ bool make_boxes(CUtensorMap* map, StripArgs* args) {
   }
 }
 
+// How rows of x get into shared memory, and where a window begins in a row there.
+template <typename S>
+void choose_loads(StripArgs& args, int architecture) {
+  using scalar_t = typename S::scalar_t;
+  const int64_t row_bytes = args.call.horizontal.in * args.channels * sizeof(scalar_t);
+  args.boxes = S::kBoxes && architecture >= 90 && row_bytes % 16 == 0 && aligned(16, args.call.x) &&
+               map_encoder();
+  args.async = aligned(4, args.call.x) && row_bytes % 4 == 0;
+  if (S::kVec > 1) return;
+  // The copy engine's boxes begin at multiples of 16 bytes, copies by threads at whole words.
+  const int grain = args.boxes ? 16 : args.async ? 4 : sizeof(scalar_t);
+  const int lead = (args.horizontal.start & 15) * int(sizeof(scalar_t)) & (grain - 1);
+  args.lead = lead / int(sizeof(scalar_t));
+  args.odd = lead % 4 != 0;
+  args.skip = lead / S::kLoadBytes * S::kLoadBytes;
+  args.words = (lead - args.skip) / 4;
+}
+
+// The columns of x that a group of this many lanes along a row reads.
+template <typename S>
+int columns_of(int lanes_x) {
+  return (lanes_x - 1) * S::kStep + S::kWindow;
+}
+
+// The threads of groups and teams.
+template <typename S>
+void choose_lanes(StripArgs& args) {
+  constexpr bool kPixels = S::kVec > 1;
+  // The channels of a group. With fewer channels it has more columns, and shares fewer with its neighbours.
+  constexpr int kMostChannelLanes =
+      (S::kTaps <= 8 ? 256 : 128) / (sizeof(typename S::scalar_t) * S::kVec);
+  args.channel_lanes =
+      kPixels ? round_up_to_power(ceil_div(args.channels, S::kVec), kMostChannelLanes) : 1;
+  int most_lanes_x = kPixels ? kStripThreads / args.channel_lanes : 32;
+  constexpr int kMostOfBox = 256 - 32;  // elements on an axis, less the rounding
+  while (args.boxes && columns_of<S>(most_lanes_x) > kMostOfBox) most_lanes_x /= 2;
+  // In narrow images some lanes idle, because smaller groups would copy more of their neighbours' columns.
+  const int least_lanes_x = kPixels ? max(32 / args.channel_lanes, 1) : 4;
+  const int lanes_x =
+      max(least_lanes_x, round_up_to_power(ceil_div(args.horizontal.out, S::kWide), most_lanes_x));
+  args.lanes = lanes_x * args.channel_lanes;
+  args.team = max(args.lanes, 32);
+  // Boxes of few taps are so small that the engine's time per box counts, so a block's boxes are one.
+  if (args.boxes && !kPixels && S::kTaps <= 8 && args.planes >= 8 * kStripThreads / args.lanes) {
+    args.team = kStripThreads;
+  }
+}
+
+// The layout of a stage, and the map of x if there are boxes. False if the engine cannot take them.
+template <typename S>
+bool lay_out_stage(StripArgs& args, CUtensorMap* map) {
+  constexpr int kBytes = sizeof(typename S::scalar_t), kEach = S::kPiece / kBytes;
+  const int lanes_x = args.lanes / args.channel_lanes, columns = columns_of<S>(lanes_x);
+  const int pixel = args.channel_lanes * S::kVec;  // elements
+  int read = 0;                                    // bytes; the last ones may not be needed
+  if (S::kVec > 1) {
+    args.row_pieces = columns * pixel / kEach;
+    args.piece_step = args.lanes / (pixel / kEach) * args.channels;
+  } else {
+    args.row_pieces = ceil_div(columns + 1, kEach);
+    args.piece_step = args.lanes * kEach;
+    read = (lanes_x - 1) * S::kStep * kBytes + S::kLoads * S::kLoadBytes + args.skip;
+  }
+  args.lane_pieces = ceil_div(args.row_pieces, args.lanes);
+  if (args.boxes) {
+    args.row_bytes = max((columns + args.lead) * pixel * kBytes, read);
+    if (!make_boxes<S>(map, &args)) return false;
+  } else {
+    args.row_bytes = ceil_div(max(args.lane_pieces * args.lanes * S::kPiece, read), 16) * 16;
+  }
+  args.stage_bytes = args.team / args.lanes * S::kRows * args.row_bytes;
+  return true;
+}
+
+// Divides the images into strips. False if there are too many.
+template <typename S>
+bool divide_into_strips(StripArgs& args) {
+  const int64_t columns = int64_t(args.lanes / args.channel_lanes) * S::kWide;
+  const int64_t groups = args.team / args.lanes;  // per team
+  args.tiles_c = S::kVec > 1 ? ceil_div(args.channels, args.channel_lanes * S::kVec) : 1;
+  args.tiles_x = static_cast<int>(ceil_div(args.call.horizontal.out, columns));
+  const int64_t across = ceil_div(int64_t(args.planes), groups) * args.tiles_c * args.tiles_x;
+  args.rows = rows_of_strip<S>(args, across);
+  args.tiles_y = static_cast<int>(ceil_div(args.call.vertical.out, int64_t(args.rows)));
+  const int64_t jobs = across * args.tiles_y;
+  args.jobs = static_cast<int>(jobs);
+  return jobs < int64_t(1) << 31;
+}
+
 // Launches nothing and returns cudaErrorInvalidConfiguration if the chip has too little shared
 // memory or there are too many strips.
 template <typename S>
 cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
-  using scalar_t = typename S::scalar_t;
   StripArgs args{};
   args.call = call;
   args.horizontal = strip_axis(call.horizontal);
   args.vertical = strip_axis(call.vertical);
   args.exact = call.horizontal.taps == S::kTaps && call.vertical.taps == S::kTaps &&
                args.horizontal.shift == 0 && args.vertical.shift == 0;
-  const bool pixels = S::kVec > 1;
-  args.channels = pixels ? static_cast<int>(call.channels) : 1;
+  args.channels = S::kVec > 1 ? static_cast<int>(call.channels) : 1;
   args.x_plane = call.vertical.in * call.horizontal.in * args.channels;
   args.y_plane = call.vertical.out * call.horizontal.out * args.channels;
-  args.wide_stores = call.horizontal.out % S::kWide == 0 &&
-                     aligned(min(S::kWide * int(sizeof(scalar_t)), kAccessBytes), call.y);
+  args.wide_stores =
+      call.horizontal.out % S::kWide == 0 &&
+      aligned(min(S::kWide * int(sizeof(typename S::scalar_t)), kAccessBytes), call.y);
+  const int64_t planes = S::kVec > 1 ? call.batch : call.batch * call.channels;
+  if (planes >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
+  args.planes = static_cast<int>(planes);
   int architecture = 0;
   if (const auto error = code_architecture(strip_kernel<S>, &architecture); error != cudaSuccess) {
     return error;
   }
-  const int64_t row_bytes_of_x = call.horizontal.in * args.channels * sizeof(scalar_t);
-  const int64_t planes = pixels ? call.batch : call.batch * call.channels;
-  if (planes >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
-  args.planes = static_cast<int>(planes);
-  args.boxes =
-      architecture >= 90 && row_bytes_of_x % 16 == 0 && aligned(16, call.x) && map_encoder();
-  args.async = aligned(4, call.x) && row_bytes_of_x % 4 == 0;
-  if (!pixels) {
-    // The copy engine's boxes begin at multiples of 16 bytes, copies by threads at whole words.
-    const int grain = args.boxes ? 16 : args.async ? 4 : sizeof(scalar_t);
-    const int lead = (args.horizontal.start & 15) * int(sizeof(scalar_t)) & (grain - 1);
-    args.lead = lead / int(sizeof(scalar_t));
-    args.odd = lead % 4 != 0;
-    args.skip = lead / S::kLoadBytes * S::kLoadBytes;
-    args.words = (lead - args.skip) / 4;
-  }
-  // The channels of a group. With fewer channels it has more columns, and shares fewer with its neighbours.
-  constexpr int kMostChannelLanes = (S::kTaps <= 8 ? 256 : 128) / (sizeof(scalar_t) * S::kVec);
-  args.channel_lanes =
-      pixels ? round_up_to_power(ceil_div(args.channels, S::kVec), kMostChannelLanes) : 1;
-  const auto columns_of = [](int lanes_x) { return (lanes_x - 1) * S::kStep + S::kWindow; };
-  int most_lanes_x = pixels ? kStripThreads / args.channel_lanes : 32;
-  constexpr int kMostOfBox = 256 - 32;  // elements on an axis, less the rounding
-  while (args.boxes && columns_of(most_lanes_x) > kMostOfBox) most_lanes_x /= 2;
-  // In narrow images some lanes idle, because smaller groups would copy more of their neighbours' columns.
-  const int least_lanes_x = pixels ? max(32 / args.channel_lanes, 1) : 4;
-  const int lanes_x =
-      max(least_lanes_x, round_up_to_power(ceil_div(call.horizontal.out, S::kWide), most_lanes_x));
-  args.lanes = lanes_x * args.channel_lanes;
-  args.team = max(args.lanes, 32);
-  // Boxes of few taps are so small that the engine's time per box counts, so a block's boxes are one.
-  if (args.boxes && !pixels && S::kUp == 1 && S::kTaps <= 8 &&
-      planes >= 8 * kStripThreads / args.lanes) {
-    args.team = kStripThreads;
-  }
-  const int columns = columns_of(lanes_x);
-  constexpr int kEach = S::kPiece / sizeof(scalar_t);
-  int read = 0;  // bytes; the last ones may not be needed
-  if (pixels) {
-    args.row_pieces = columns * args.channel_lanes * S::kVec / kEach;
-    args.piece_step = args.lanes / (args.channel_lanes * S::kVec / kEach) * args.channels;
-  } else {
-    args.row_pieces = ceil_div(columns + 1, kEach);
-    args.piece_step = args.lanes * kEach;
-    read = (lanes_x - 1) * S::kStep * int(sizeof(scalar_t)) + S::kLoads * S::kLoadBytes + args.skip;
-  }
-  args.lane_pieces = ceil_div(args.row_pieces, args.lanes);
   CUtensorMap map{};
-  if (args.boxes) {
-    args.row_bytes =
-        max((columns + args.lead) * args.channel_lanes * S::kVec * int(sizeof(scalar_t)), read);
-    if (!make_boxes<S>(&map, &args)) return cudaErrorInvalidConfiguration;
-  } else {
-    args.row_bytes = ceil_div(max(args.lane_pieces * args.lanes * S::kPiece, read), 16) * 16;
+  choose_loads<S>(args, architecture);
+  choose_lanes<S>(args);
+  if (!lay_out_stage<S>(args, &map) || !divide_into_strips<S>(args)) {
+    return cudaErrorInvalidConfiguration;
   }
-  const int groups = args.team / args.lanes;  // per team
-  args.stage_bytes = groups * S::kRows * args.row_bytes;
-  args.tiles_c = pixels ? ceil_div(args.channels, args.channel_lanes * S::kVec) : 1;
-  args.tiles_x = static_cast<int>(ceil_div(call.horizontal.out, int64_t(lanes_x) * S::kWide));
-  const int64_t across = ceil_div(planes, int64_t(groups)) * args.tiles_c * args.tiles_x;
-  args.rows = rows_of_strip<S>(args, across);
-  args.tiles_y = static_cast<int>(ceil_div(call.vertical.out, int64_t(args.rows)));
-  const int64_t jobs = across * args.tiles_y;
-  if (jobs >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
-  args.jobs = static_cast<int>(jobs);
   const int teams = kStripThreads / args.team;
   int shared = teams * S::kStages * args.stage_bytes;
   constexpr int kStatic =
       sizeof(FilterTaps<S::kTaps>) + sizeof(CopyBarrier) * S::kBarriers + kBoxAlignment;
   if (!fit_shared_memory(kStatic, &shared)) return cudaErrorInvalidConfiguration;
-  return launch(strip_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(teams))),
-                kStripThreads, shared, stream, args, map);
+  return launch(strip_kernel<S>,
+                static_cast<unsigned>(ceil_div(int64_t(args.jobs), int64_t(teams))), kStripThreads,
+                shared, stream, args, map);
 }
 
 // Launches the kernel with the fewest taps that suffice; `Choose` gives kVec and kWide.
@@ -206,6 +223,18 @@ cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream) {
   if (call.horizontal.up == 2) return launch_strips_by_taps<scalar_t, 2, 1, Choose>(call, stream);
   if (call.horizontal.down == 2) return launch_strips_by_taps<scalar_t, 1, 2, Choose>(call, stream);
   return launch_strips_by_taps<scalar_t, 1, 1, Choose>(call, stream);
+}
+
+template <template <typename, int, int, int> class Choose>
+cudaError_t launch_strips_by_type(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  switch (call.type) {
+    case ElementType::Half:
+      return launch_strips_as<Half, Choose>(call, stream);
+    case ElementType::BFloat16:
+      return launch_strips_as<BFloat16, Choose>(call, stream);
+    default:
+      return launch_strips_as<float, Choose>(call, stream);
+  }
 }
 
 }  // namespace lltm_jit

@@ -50,6 +50,8 @@ template <typename T, int kUp_, int kDown_, int kTaps_, int kVec_, int kWide_>
 struct Strip {
   using scalar_t = T;
   static constexpr int kUp = kUp_, kDown = kDown_, kTaps = kTaps_, kVec = kVec_, kWide = kWide_;
+  // Whether the copy engine may load rows. Threads are faster at planes of 16 bits, and at upsampling.
+  static constexpr bool kBoxes = kVec > 1 || (sizeof(T) == 4 && kUp == 1);
   // Input rows per stage, and stages. With little work per row, a stage has more rows for each wait.
   static constexpr bool kTall = kTaps > 8 && (kVec > 1 || kDown == 2);
   static constexpr bool kQuick = kTaps <= 4 && kVec == 1 && kDown == 2 && sizeof(T) == 4;
@@ -68,8 +70,8 @@ struct Strip {
                                     : kStep * sizeof(T) % 8 == 0 ? 8
                                                                  : 4;
   static constexpr int kWords = sizeof(T) == 2 ? (kWindow - 1) / 2 + 2 : kWindow;
-  // The window may begin at any word of the first load.
-  static constexpr int kLoads = (kWords * 4 + 2 * (kLoadBytes - 4) + 3) / kLoadBytes;
+  // In a box, the window may begin at any word of the first load.
+  static constexpr int kLoads = ceil_div(kWords * 4 + (kBoxes ? kLoadBytes - 4 : 0), kLoadBytes);
   static constexpr int kPiece = kVec == 1 ? 4 : 16;
   // A thread's pieces if a group is 32 lanes wide.
   static constexpr int kUsualPieces =
@@ -118,9 +120,12 @@ struct StripJob {
     shared = all_shared + team * S::kStages * args.stage_bytes + group * S::kRows * args.row_bytes;
     target = shared_address(shared) + static_cast<uint32_t>(lane * S::kPiece);
     barriers = all_barriers + team * S::kStages;
-    if (!args.boxes) choose_pieces(args);
+    if (!uses_boxes(args)) choose_pieces(args);
   }
 
+  static __device__ __forceinline__ bool uses_boxes(const StripArgs& args) {
+    return S::kBoxes && args.boxes;
+  }
   // The first column of x in shared memory; first_row() is its first row.
   __device__ __forceinline__ int first_column(const StripArgs& args) const {
     return column * S::kDown / S::kUp + args.horizontal.start - args.lead;
@@ -159,9 +164,10 @@ struct StripJob {
 
 // Note [Rows in boxes]
 // From 9.0 on, one thread of a team has the copy engine load the rows of a stage, with zeros outside of
-// the image. Rows must be multiples of 16 bytes long, and boxes must begin at such a multiple, also
-// below zero: any other box is an illegal instruction. So a window may begin later than its box, and
-// RawWindow shifts the columns after loading them. The threads copy all other rows, in pieces.
+// the image, for pixels, and for planes of floats without upsampling. Rows must be multiples of 16 bytes
+// long, and boxes must begin at such a multiple, also below zero: any other box is an illegal
+// instruction. So a window may begin later than its box, and read_window() skips words. The threads copy
+// all other rows, in pieces.
 template <typename S>
 __device__ __forceinline__ void fetch_box(const StripArgs& args, const StripJob<S>& job,
                                           const CUtensorMap& map, int first, int slot) {
@@ -296,7 +302,7 @@ __device__ __forceinline__ void read_window(const StripArgs& args, const StripJo
     }
     words[S::kLoads * kOfLoad] = 0;
     // The condition is the same for all threads. A choice for each element would take longer.
-    if (kOfLoad == 1 || args.words == 0) {
+    if (kOfLoad == 1 || !S::kBoxes || args.words == 0) {
       take_window<S, 0>(words, args.odd, window);
     } else if (kOfLoad == 2 || args.words == 1) {
       take_window<S, 1 % kOfLoad>(words, args.odd, window);

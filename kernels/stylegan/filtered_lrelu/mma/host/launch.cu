@@ -14,25 +14,10 @@ namespace {
 bool make_call(const FilteredLreluArgs& args, const MmaShape& shape, MmaCall* call) {
   if (!plan_mma(args, shape, &call->plan)) return false;
   call->args = args;
-  call->x = args.x;
-  call->bias = args.bias;
-  call->y = args.y;
-  call->signs = args.signs;
-  call->plane_sums = args.plane_sums;
-  call->fu = args.fu;
-  call->fd = args.fd;
-  call->x_batch = args.x_strides[0];
-  call->x_channel = args.x_strides[1];
-  call->x_row = args.x_strides[2];
-  call->x_column = args.x_strides[3];
   call->channels = FastDivisor(static_cast<uint32_t>(args.channels));
   call->segments = FastDivisor(static_cast<uint32_t>(call->plan.segments));
   call->blocks = FastDivisor(static_cast<uint32_t>(call->plan.blocks));
   call->walks = static_cast<int>(args.batch * args.channels * call->plan.parts());
-  call->in_h = args.in_h;
-  call->in_w = args.in_w;
-  call->out_h = args.out_h;
-  call->out_w = args.out_w;
   call->map = SignMap<int>(args.sign_h, args.sign_w, args.sign_phase_y, args.sign_phase_x);
   call->map_shift = (call->plan.columns.sign_tile & 3) * 2;
 

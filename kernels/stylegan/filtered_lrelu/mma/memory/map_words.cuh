@@ -22,8 +22,8 @@ __device__ __forceinline__ MapRow map_row(const MmaCall& call, const Place<K>& p
   const int map_row = place.map_row + i;
   const bool inside = map_row >= 0 && map_row < place.end_map_row;
   const int64_t tiles = int64_t(i) * call.map.tile_columns;
-  return {call.signs + place.map_words + tiles * SignMap<int>::kTileWords + lane(),
-          call.signs + place.map_flags + tiles, place.first_map_tile,
+  return {call.args.signs + place.map_words + tiles * SignMap<int>::kTileWords + lane(),
+          call.args.signs + place.map_flags + tiles, place.first_map_tile,
           inside ? place.end_map_tile : place.first_map_tile};
 }
 

@@ -50,8 +50,8 @@ struct Place {
       segment = both - plane * plan.segments;
     }
     first_row_tile = segment * plan.segment_tiles;
-    row_tiles =
-        min(ceil_div(call.out_h + rows_before(call), kTile) - first_row_tile, plan.segment_tiles);
+    row_tiles = min(ceil_div(call.args.out_h + rows_before(call), kTile) - first_row_tile,
+                    plan.segment_tiles);
     steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
     row_slice = plan.rows.slice + first_row_tile * 2 * K::Down::kFactor / K::Up::kFactor;
     column_slice = K::kFirstColumnSlice +
@@ -60,9 +60,10 @@ struct Place {
                                        block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
     const int row = kTile * first_row_tile - rows_before(call);
     const int column = kSlice * K::kOutTiles * block - columns_before(call);
-    y = static_cast<char*>(call.y) + ((int64_t(plane) * call.out_h + row) * call.out_w + column) *
-                                         int64_t(sizeof(typename K::scalar));
-    part = {max(-row, 0), call.out_h - row, -column, call.out_w - column};
+    y = static_cast<char*>(call.args.y) +
+        ((int64_t(plane) * call.args.out_h + row) * call.args.out_w + column) *
+            int64_t(sizeof(typename K::scalar));
+    part = {max(-row, 0), call.args.out_h - row, -column, call.args.out_w - column};
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
   }
 
@@ -104,11 +105,11 @@ struct Place {
 template <typename K>
 __device__ __forceinline__ void write_plane_sum(const MmaCall& call, const Place<K>& place,
                                                 float sum) {
-  if (!call.plane_sums) return;
+  if (!call.args.plane_sums) return;
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
   const int part = place.segment * call.plan.blocks + place.block;
-  if (lane() == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
+  if (lane() == 0) call.args.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
 }
 
 // Loads from an address in shared memory.
@@ -220,11 +221,12 @@ struct RowRing {
     chunks_left = place.slices();
     const int top = kSlice * (place.row_slice + K::kFirstRowSlice) + lane_row();
     const int column = kSlice * place.column_slice + lane_column();
-    columns_left = call.in_w - column;
+    columns_left = call.args.in_w - column;
     if (kRowLanes > 32 || has_column(columns_left)) row = top;
-    source = static_cast<const char*>(call.x) + (batch * call.x_batch + channel * call.x_channel +
-                                                 top * call.x_row + column * call.x_column) *
-                                                    int64_t(sizeof(scalar_t));
+    source = static_cast<const char*>(call.args.x) +
+             (batch * call.args.x_strides[0] + channel * call.args.x_strides[1] +
+              top * call.args.x_strides[2] + column * call.args.x_strides[3]) *
+                 int64_t(sizeof(scalar_t));
   }
 
  private:
@@ -244,13 +246,13 @@ struct RowRing {
     commit_copies();
     --chunks_left;
     row += kSlice;
-    source += kSlice * call.x_row * sizeof(scalar_t);
+    source += kSlice * call.args.x_strides[2] * sizeof(scalar_t);
     first = wrapped(first + kChunkBytes);
   }
 
   // A whole slice lies on one side of the left edge.
   __device__ __forceinline__ bool has_column(int left) const {
-    return left > 0 && left <= call.in_w;
+    return left > 0 && left <= call.args.in_w;
   }
 
   // Calls function(rows, columns, valid elements) for the pieces of 16 bytes of a chunk that this
@@ -263,8 +265,9 @@ struct RowRing {
       const int columns = round * 32 % kRowLanes * kPieceElements;
       if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
         const int left = K::kWhole && kRowLanes <= 32 ? kPieceElements : columns_left - columns;
-        const bool inside = static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.in_h) &&
-                            (kRowLanes <= 32 || has_column(left));
+        const bool inside =
+            static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.args.in_h) &&
+            (kRowLanes <= 32 || has_column(left));
         function(rows, columns, inside ? left : 0);
       }
     }
@@ -275,7 +278,7 @@ struct RowRing {
   __device__ __forceinline__ void copy() {
     constexpr int kSize = sizeof(scalar_t);
     for_each_piece([&](int rows, int columns, int valid) {
-      const char* from = source + (rows * call.x_row + columns) * kSize;
+      const char* from = source + (rows * call.args.x_strides[2] + columns) * kSize;
 #pragma unroll
       for (int c = 0; c < 16; c += kBytesOfCopy) {
         copy_async<kBytesOfCopy>(lane_piece() + rows * kPitch + columns * kSize + c, from + c,
@@ -288,12 +291,12 @@ struct RowRing {
   __device__ __forceinline__ void copy_elements() {
     using Bits = std::conditional_t<sizeof(scalar_t) == 2, uint16_t, uint32_t>;
     for_each_piece([&](int rows, int columns, int valid) {
-      const Bits* from =
-          reinterpret_cast<const Bits*>(source) + rows * call.x_row + columns * call.x_column;
+      const Bits* from = reinterpret_cast<const Bits*>(source) + rows * call.args.x_strides[2] +
+                         columns * call.args.x_strides[3];
       uint32_t words[4] = {};
 #pragma unroll
       for (int e = 0; e < kPieceElements; ++e) {
-        const uint32_t bits = e < valid ? from[e * call.x_column] : 0;
+        const uint32_t bits = e < valid ? from[e * call.args.x_strides[3]] : 0;
         words[e * sizeof(Bits) / 4] |= bits << e * sizeof(Bits) * 8 % 32;
       }
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(

@@ -128,7 +128,7 @@ struct Stage {
       constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
       constexpr int kPieces = 8 * K::kOutTiles / kElements;  // of a row
       constexpr int kUnroll = sizeof(Piece) == 16 ? ceil_div(K::kStageRows * kPieces, 32) : 4;
-      const int pitch = call.out_w * int(sizeof(scalar_t));
+      const int pitch = call.args.out_w * int(sizeof(scalar_t));
       const auto part = place.part;
       if constexpr (32 % kPieces == 0 && 32 / kPieces <= K::kStageRows) {
         // Each lane's pieces lie below each other.

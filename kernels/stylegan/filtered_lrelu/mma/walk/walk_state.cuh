@@ -1,7 +1,7 @@
 // The part of a walk's state that its lanes share, in shared memory: place, scales, and bias.
 #pragma once
 
-#include "stylegan/filtered_lrelu/mma/scales.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/scales.cuh"
 
 namespace lltm_jit {
 
@@ -29,10 +29,10 @@ struct WalkState {
 
   // The bias of a walk's channel.
   static __device__ __forceinline__ float bias_of(const MmaCall& call, int walk) {
-    if (!call.bias || walk >= call.walks) return 0;
+    if (!call.args.bias || walk >= call.walks) return 0;
     const unsigned plane = Place<K>(call, walk).plane;
     const unsigned channel = plane - call.channels.divide(plane) * call.channels.divisor;
-    return to_opmath(static_cast<const typename K::scalar*>(call.bias)[channel]);
+    return to_opmath(static_cast<const typename K::scalar*>(call.args.bias)[channel]);
   }
 
   // Begins a walk. One lane calls it.
@@ -45,7 +45,7 @@ struct WalkState {
     scales.begin(constants, added, finite, !kBias);
     if constexpr (kBias) {
       const int first = first_row(call, place, 0);
-      const int end = kFactor * call.in_h - kTile - K::Up::kTaps + 1;
+      const int end = kFactor * call.args.in_h - kTile - K::Up::kTaps + 1;
       inner_steps.first = floor_div(-kFactor - first, kTile) + 1;
       inner_steps.count = max(floor_div(end - first, kTile) + 1 - inner_steps.first, 0);
       if (added == 0) inner_steps = {0, 1 << 30};
@@ -74,7 +74,7 @@ struct WalkState {
   // The initial sums at other steps: the bias times the taps of a row that meet the image.
   __device__ __forceinline__ void bias_of_rows(const MmaCall& call, const UpTaps& up_taps, int i,
                                                Sums& sums) const {
-    const int first = first_row(call, place, i) + fragment_row(), end = kFactor * call.in_h;
+    const int first = first_row(call, place, i) + fragment_row(), end = kFactor * call.args.in_h;
     const float scaled = bias * scales.limits.in_scale;
     const auto inside = [&](int row) {
       return sum_of_taps(up_taps, -row, end - kFactor - row) -

@@ -25,9 +25,9 @@
 // step leaves out the clamp.
 #pragma once
 
-#include "stylegan/filtered_lrelu/mma/activation.cuh"
 #include "stylegan/filtered_lrelu/mma/bands.cuh"
 #include "stylegan/filtered_lrelu/mma/memory/row_ring.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/activation.cuh"
 
 namespace lltm_jit {
 

@@ -176,7 +176,7 @@ struct ExactWalk {
   __device__ __forceinline__ float activated(int row, int column, const Sample& sum) const {
     const float u = float(args.gain) * sum.value, slope = float(args.slope);
     if constexpr (K::kSigns == Signs::Read) {
-      return u * factor(row + args.sign_y, column + args.sign_x, slope);
+      return u * derivative_at(args, call.map, plane_of_map(), row, column, slope);
     } else {
       const Activated<float> result = activate(u, slope, float(args.clamp));
       if (K::kSigns == Signs::Write && sum.outlier) {
@@ -189,17 +189,7 @@ struct ExactWalk {
   // ---- The sign map ----
 
   __device__ __forceinline__ uint32_t* plane_of_map() const {
-    return call.signs + int64_t(place.plane) * call.map.words_per_plane();
-  }
-  __device__ __forceinline__ float factor(int row, int column, float slope) const {
-    if (row < 0 || row >= args.sign_h || column < 0 || column >= args.sign_w) return 0;
-    const SignMap<int>& map = call.map;
-    const uint32_t* plane = plane_of_map();
-    const uint32_t* word = plane + map.row_word(row) + map.column_word(column);
-    const int bit = map.row_bit(row) + map.column_bit(column);
-    const int flag = map.flag_words() + map.flag_row(row) + map.flag_column(column);
-    if (plane[flag] && word[map.clamped_words()] >> bit & 1) return 0;
-    return word[0] >> bit & 1 ? slope : 1.f;
+    return call.args.signs + int64_t(place.plane) * call.map.words_per_plane();
   }
   // Only in the walk's own tiles: neighbours make the same samples.
   __device__ __forceinline__ void keep_signs(int row, int column, bool negative,
@@ -227,12 +217,12 @@ struct ExactWalk {
     for (int i = 0; i < place.steps && place.map_row + i < place.end_map_row; ++i) {
       for (int tile = first; tile < end; ++tile) {
         const int64_t of_map = int64_t(i) * call.map.tile_columns + tile;
-        uint32_t* flag = call.signs + place.map_flags + of_map;
+        uint32_t* flag = call.args.signs + place.map_flags + of_map;
         const bool flagged = *flag != 0;
         __syncwarp();
         if (flagged) continue;
-        call.signs[place.map_words + of_map * SignMap<int>::kTileWords + call.map.clamped_words() +
-                   lane()] = 0;
+        call.args.signs[place.map_words + of_map * SignMap<int>::kTileWords +
+                        call.map.clamped_words() + lane()] = 0;
         if (lane() == 0) *flag = 1;
       }
     }

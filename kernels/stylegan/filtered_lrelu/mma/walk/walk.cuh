@@ -15,9 +15,9 @@
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/memory/map_words.cuh"
-#include "stylegan/filtered_lrelu/mma/memory/rows_under_way.cuh"
-#include "stylegan/filtered_lrelu/mma/memory/walk_state.cuh"
-#include "stylegan/filtered_lrelu/mma/memory/window.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/rows_under_way.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/walk_state.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/window.cuh"
 
 namespace lltm_jit {
 
@@ -194,15 +194,15 @@ struct Walk {
     const float scale = shared.scales.limits.in_scale;
     constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
     const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
-    const int in_slices = call.in_w / kSlice;
+    const int in_slices = call.args.in_w / kSlice;
 #pragma unroll
     for (int l = 0; l < K::kColumnSlices; ++l) {
       if constexpr (kReadsColumns) window.read_columns(ring, 0, scale, l);
       Sums sums = start;
       if constexpr (kBias && !K::kWhole) {
         const int x = kSlice * (first_slice + l) + fragment_column();
-        mask_columns(sums, static_cast<unsigned>(x) < static_cast<unsigned>(call.in_w),
-                     static_cast<unsigned>(x + 1) < static_cast<unsigned>(call.in_w));
+        mask_columns(sums, static_cast<unsigned>(x) < static_cast<unsigned>(call.args.in_w),
+                     static_cast<unsigned>(x + 1) < static_cast<unsigned>(call.args.in_w));
       } else if (kBias && !K::kOneBlock &&
                  static_cast<unsigned>(first_slice + l) >= static_cast<unsigned>(in_slices)) {
         sums = zero_sums<Sums>();

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/memory/row_ring.cuh"
-#include "stylegan/filtered_lrelu/mma/scales.cuh"
 #include "stylegan/filtered_lrelu/mma/shape.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/scales.cuh"
 
 namespace lltm_jit {
 
