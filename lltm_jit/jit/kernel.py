@@ -1,6 +1,6 @@
-"""``kernel``: a CUDA kernel without C++ around it, compiled by NVRTC and launched on tensors.
+"""``kernel``: a CUDA kernel without C++ around it, compiled by NVRTC and launched from Python.
 
-Its builds are made, kept, found, reported and reloaded like all others.
+The builds of kernels are kept, reported and reloaded like all others.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def kernel(
 ) -> Any:
     """A CUDA kernel that is launched on tensors; NVRTC compiles it, unless it is in the cache.
 
-    Compiling takes a few hundredths of a second, and NVRTC comes with torch's CUDA. The source has
+    NVRTC comes with torch's CUDA, and compiles in a few hundredths of a second. The source has
     ``__global__`` functions and the code that they call, and includes nothing of torch.
 
     Args:
         source: the path of a ``.cu`` or ``.cuh`` file, or the text itself.
         name: the function's name, with the arguments of a template, such as ``"scale<float>"``; or
             a list of names, whose kernels are compiled together.
-        constants: macros and their values, which stand in front of the source.
+        constants: macros and their values, defined in front of the source.
         include_paths: directories to search for headers. CUDA's own headers are always found.
         options: more options for NVRTC, such as ``"--use_fast_math"``.
         verbose: print every step.
@@ -201,7 +201,7 @@ class Kernel:
         cluster: Size | None = None,
         cooperative: bool = False,
     ) -> Launch:
-        """What ``k[grid, block, shared]`` gives, with more options.
+        """Return the launch ``k[grid, block, shared]``, with more options.
 
         Args:
             grid, block, shared: as there.
@@ -287,7 +287,8 @@ class _Code:
             self.granted[attribute, device] = value
 
     def slot(self) -> tuple[Any, Any, Any]:
-        """Memory for one launch: configuration and arguments, its address, argument pointers.
+        """Memory for one launch: its configuration and arguments, its address, and pointers to the
+        arguments.
 
         No other launch uses it; it may be put into ``free`` afterwards.
         """
