@@ -41,7 +41,7 @@ _NO_CONTEXT = 201  # the driver's status in a thread that has not used CUDA yet
 _LAUNCHES = 256  # how many launches a kernel remembers
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 
-# torch's public functions for this take microseconds. A torch without CUDA lacks these two.
+# torch's public functions for this purpose take microseconds. A torch without CUDA lacks these two.
 _stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _device_now = getattr(torch._C, "_cuda_getDevice", None)
 
@@ -189,7 +189,7 @@ class Kernel:
             self.load()
 
     def load(self) -> None:
-        """Load the code to the current GPU. The first launch does so, outside of CUDA graphs."""
+        """Load the code on the current GPU, as the first launch outside of CUDA graphs does."""
         self._code.load(torch.cuda.current_device())
 
     def launch(
@@ -259,10 +259,10 @@ class _Code:
         self.granted: dict[tuple[int, int], int] = {}  # attributes that GPUs have now
 
     def load(self, device: int) -> None:
-        """Load the code to a GPU, which must be the current one."""
+        """Load the code on a GPU, which must be the current one."""
         if torch.cuda.is_current_stream_capturing():
             raise LltmJitError(
-                f"{self.name} is not loaded to cuda:{device} yet, which cannot be done while a "
+                f"{self.name} is not loaded on cuda:{device} yet, and cannot be loaded while a "
                 "CUDA graph is being captured; launch it, or call its load(), before the capture"
             )
         torch.cuda.set_device(device)  # each thread has its own current GPU

@@ -82,11 +82,11 @@ class CacheError(LltmJitError, ImportError):
 
 
 class SourceMissing(LltmJitError, FileNotFoundError):
-    """A source is not there; the text says which."""
+    """A source is missing; the text says which one."""
 
 
 class SourceEdited(Exception):
-    """A file changed during the build, which then matches neither version; build again."""
+    """A file changed during the build, so the build matches neither version; build again."""
 
 
 class Cancelled(Exception):

@@ -112,7 +112,7 @@ def _replaced(
         elif reason:
             left.append(f"{name or 'the model'} ({type(module).__name__}): {reason}")
     if left:
-        warnings.warn("\n  ".join([f"{function}() leaves as they are:", *left]), stacklevel=3)
+        warnings.warn("\n  ".join([f"{function}() does not replace:", *left]), stacklevel=3)
     return model
 
 

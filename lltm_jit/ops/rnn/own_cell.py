@@ -263,8 +263,8 @@ class _Source:
             if not all(map(_close, itertools.chain(*first), itertools.chain(*second))):
                 raise LltmJitError(
                     self._text.line("step")
-                    + f": {self._cell}: step gives other numbers when it is called again with the "
-                    "same ones, but must be a pure function: without random numbers, statics and "
+                    + f": {self._cell}: step gives other numbers in a second call with the same "
+                    "arguments, but must be a pure function: without random numbers, statics and "
                     f"globals; at {_at(names, given)}"
                 )
         for given, (dual, own, apart, added) in zip(samples, found, strict=True):
