@@ -19,10 +19,9 @@
 // Note [Recurrences]
 // Recurrences that depend on nothing of each other run in one call: the heads of a layer, each with its block of the
 // recurrent weights, and its two directions. Each has hidden_size units, and weights of its own: first the weights of
-// the heads of one direction, then those of the other direction, which computes the steps in the opposite order. A row
-// of the other arrays has
-//   of a state, a parameter:  the units of all recurrences, in this order;
-//   of gates, a bias:         for each direction its gates, each with the units of all heads.
+// the heads of one direction, then those of the other direction, which computes the steps in the opposite order. A row of
+//   a state or a parameter has the units of all recurrences, in this order;
+//   gates or a bias has each direction's gates, one after the other, each with the units of all heads.
 // Below, `units` are the units of all recurrences, and gates*units are as many numbers for each gate.
 #pragma once
 
