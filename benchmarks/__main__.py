@@ -14,12 +14,12 @@ from lltm_jit.cli import Parser, ending_well
 PROGRAM = "python -m benchmarks"
 WHAT = {
     "cell": (cell, "all implementations of the LLTM cell (the default)"),
-    "sequence": (sequence, "recurrent layers over whole sequences, beside torch.nn's"),
-    "stylegan": (stylegan, "the StyleGAN operators, beside plain PyTorch and a copy"),
-    "elementwise": (elementwise, "the elementwise operators, beside plain PyTorch"),
+    "sequence": (sequence, "recurrent layers over whole sequences, compared with torch.nn's"),
+    "stylegan": (stylegan, "the StyleGAN operators, compared with plain PyTorch and a copy"),
+    "elementwise": (elementwise, "the elementwise operators, compared with plain PyTorch"),
     "jit": (builds, "builds, rebuilds and cached imports of this package"),
-    "load": (load, "builds of one source by lltm_jit.load, beside torch's load"),
-    "kernel": (kernel, "lltm_jit.kernel, beside torch.cuda._compile_kernel (needs a GPU)"),
+    "load": (load, "builds of one source by lltm_jit.load, compared with torch's load"),
+    "kernel": (kernel, "lltm_jit.kernel, compared with torch.cuda._compile_kernel (GPU)"),
 }
 EXPLAINED = """\
 what is measured:
@@ -43,7 +43,7 @@ columns of the tables:
                           the time at the peak of this machine's matrix products
   error                   norm of the difference from float64, over the norm
   MiB                     memory that a call adds at its peak
-  beside others           our time over theirs; the goal is the highest ratio to aim for
+  beside others           our time divided by theirs; a goal is the highest ratio to aim for
 """
 
 

@@ -186,7 +186,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--channels", type=positive, default=32, help="half as many at full size (%(default)s)")
     add("--latent", type=positive, default=64, help="random numbers an image (%(default)s)")
     add("--gamma", type=float, default=0.5, help="weight of the R1 penalty (%(default)s)")
-    add("--lr", type=float, default=2.5e-3, help="of Adam, for both networks (%(default)s)")
+    add("--lr", type=float, default=2.5e-3, help="Adam's, for both networks (%(default)s)")
     add(
         "--average",
         type=float,

@@ -72,7 +72,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.set_defaults(steps=600, hidden_size=128)  # the embedding has the same size
     parser.add_argument("--blocks", type=positive, default=2)
-    parser.add_argument("--heads", type=positive, default=4, help="of a block (%(default)s)")
+    parser.add_argument("--heads", type=positive, default=4, help="heads of a block (%(default)s)")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     alphabet, *parts = read_text(args.text, args.device)

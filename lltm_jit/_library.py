@@ -142,7 +142,7 @@ def refuse(
 
 def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
     """Call a function with a module of torch: now, or once the program has imported the module,
-    because importing torch does not.
+    which ``import torch`` does not import.
     """
     if name in sys.modules:
         act(sys.modules[name])

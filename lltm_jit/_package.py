@@ -28,8 +28,8 @@ M = TypeVar("M", bound=Shown)
 class PackageInfo(NamedTuple):
     """What is installed, and how the loaded families of kernels were built.
 
-    It prints as a short table. ``toolchain`` describes this machine now, not that of the builds.
-    ``settings`` has the settings that differ from their defaults.
+    It prints as a short table. ``toolchain`` describes the machine now, not the machine of the
+    builds. ``settings`` has the settings that differ from their defaults.
     """
 
     lltm_jit_version: str
@@ -86,9 +86,9 @@ def reload(module: M | None = None) -> Reload | M:
 
     Returns:
         For a module, the same module, which now has the new functions, as after
-        ``importlib.reload``. Functions and objects that you took from it before stay as they were.
-        For a kernel, the same one, which launches the new code.
-        For this package, a :class:`Reload`: the builds, what changed, and the seconds it took.
+        ``importlib.reload``. Functions and objects that you took from the module before stay as
+        they were. For a kernel, the same kernel, which launches the new code. For this package, a
+        :class:`Reload`: the builds, what changed, and the seconds it took.
 
     Raises:
         BuildError, ToolchainError, CacheError: if a new build failed; the old one stays in use.

@@ -1,4 +1,4 @@
-"""Imported first: it finds how the package was started, and whether torch can be imported."""
+"""Finds how the package was started, and whether torch can be imported. It is imported first."""
 
 from __future__ import annotations
 

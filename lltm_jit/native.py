@@ -1,8 +1,8 @@
 """The compiled kernels of this package: one extension per family, replaced by a reload.
 
 Callers write ``native.rnn.lltm_cell(...)`` at each call and keep no reference, so that a reload
-reaches all of them. The import starts a child that builds, and the first use of a family waits
-for that build.
+reaches all of them. The import starts a child that builds, and the first use of a family waits for
+its build.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def use(build: Build) -> None:
 
 
 def formula(family: str, name: str, *args: Any, **named: Any) -> Any:
-    """An operator composed of ATen operations, whatever kernels it has."""
+    """An operator as a composition of ATen operations, even if it has kernels."""
     if has_torch_function(args):  # else a mode, as of a default device, would call the operator
         return handle_torch_function(formula, args, family, name, *args, **named)
     load(family)

@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, default=40)
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=0.05, help="for each kind")
+    parser.add_argument("--seconds", type=float, default=0.05, help="for each kind of plan")
     args = parser.parse_args()
     chance = random.Random(args.seed)
     dtype, precision = TYPES[args.dtype]

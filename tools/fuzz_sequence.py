@@ -281,8 +281,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("-c", "--cuda", action="store_true")
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=0, help="the first one")
-    parser.add_argument("--count", type=int, default=None, help="how many at most")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=None, help="the most configurations")
     args = parser.parse_args()
     device = "cuda" if args.cuda else "cpu"
     end, seen, worst, failed = time.monotonic() + 60 * args.minutes, Counter(), {}, []

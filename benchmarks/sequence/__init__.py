@@ -1,4 +1,4 @@
-"""``sequence``: recurrent layers over whole sequences, beside torch.nn's.
+"""``sequence``: recurrent layers over whole sequences, compared with torch.nn's.
 
 On a GPU, layers also run in CUDA graphs, and floats both exactly and as TF32. On a CPU, they are
 also compared with a loop of tutorial cells. All layers of one size take turns. Times are of one
@@ -61,29 +61,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="length of a sequence (default: 256)",
     )
     cases = parser.add_mutually_exclusive_group()
-    cases.add_argument(
-        "--published", action="store_true", help="layers of sizes that people publish"
-    )
+    cases.add_argument("--published", action="store_true", help="layers of published sizes")
     cases.add_argument("--draw", type=lltm.positive, metavar="N", help="N layers of random sizes")
     cases.add_argument(
         "--heads",
         action="store_true",
-        help="heads of 768 units in all, beside one head (default: bfloat16, -b 16 --steps 1024)",
+        help="768 units in heads, compared with one head (default: bfloat16, -b 16 --steps 1024)",
     )
     cases.add_argument(
         "--padding",
         action="store_true",
-        help="LSTMs of any hidden size, beside the next multiple of 16 (default: -b 20 --steps 35)",
+        help="any hidden size compared with the next multiple of 16 (default: -b 20 --steps 35)",
     )
     cases.add_argument(
         "--others",
         action="store_true",
-        help="minGRU beside a copy, LayerNormLSTM beside TorchScript (default: half, -b 16)",
+        help="minGRU against a copy, LayerNormLSTM against TorchScript (default: half, -b 16)",
     )
     cases.add_argument(
         "--resets",
         action="store_true",
-        help="an LSTM whose rows are reset at 3 %% of the steps, beside torch's cut at the resets "
+        help="an LSTM reset at 3 %% of the steps, compared with torch's layer cut at the resets "
         "(default: float, on a GPU as TF32)",
     )
     parser.add_argument("--seed", type=int, default=0, help="for --draw (default: 0)")

@@ -178,11 +178,11 @@ def timed_gradients(agent: Agent, batch: Rollout, weights: list[Tensor]) -> tupl
 def main() -> None:
     parser = argparse.ArgumentParser(description="Recurrent PPO on a task of memory.")
     add = parser.add_argument
-    add("--updates", type=int, default=30, help="rollouts, each of which is learnt from")
-    add("--episodes", type=int, default=64, help="that are played at once")
-    add("--steps", type=int, default=64, help="of a rollout")
+    add("--updates", type=int, default=30, help="number of rollouts to learn from")
+    add("--episodes", type=int, default=64, help="episodes played at the same time")
+    add("--steps", type=int, default=64, help="steps of a rollout")
     add("--symbols", type=int, default=4)
-    add("--longest-delay", type=int, default=10, help="from the symbol to the question")
+    add("--longest-delay", type=int, default=10, help="steps from symbol to question")
     add("--hidden-size", type=int, default=64)
     add("--epochs", type=int, default=4)
     add("--minibatches", type=int, default=4)

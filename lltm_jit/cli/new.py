@@ -183,7 +183,7 @@ def check_name(name: str) -> None:
         raise LltmJitError(f"expected a name in snake_case, such as scale_add, but got {name!r}")
     if keyword.iskeyword(name) or name in CPP_KEYWORDS.split():
         raise LltmJitError(f"the name {name!r} is a keyword of Python or C++")
-    if name in ("bindings", "core", "register_ops", "release_ops"):
+    if name in ("bindings", "core", "name", "register_ops", "release_ops"):  # torch.ops.X.name
         raise LltmJitError(f"the name {name!r} is used by the package itself")
 
 

@@ -1,6 +1,6 @@
-"""``kernel``: a CUDA kernel without C++ around it, compiled by NVRTC and launched on tensors.
+"""``kernel``: a CUDA kernel without C++ around it, compiled by NVRTC and launched from Python.
 
-Its builds are made, kept, found, reported and reloaded like all others.
+The builds of kernels are kept, reported and reloaded like all others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_CONTEXT = 201  # the driver's status in a thread that has not used CUDA yet
 _LAUNCHES = 256  # how many launches a kernel remembers
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 
-# torch's public functions for this take microseconds. A torch without CUDA lacks these two.
+# torch's public functions for this purpose take microseconds. A torch without CUDA lacks these two.
 _stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _device_now = getattr(torch._C, "_cuda_getDevice", None)
 
@@ -59,14 +59,14 @@ def kernel(
 ) -> Any:
     """A CUDA kernel that is launched on tensors; NVRTC compiles it, unless it is in the cache.
 
-    Compiling takes a few hundredths of a second, and NVRTC comes with torch's CUDA. The source has
+    NVRTC comes with torch's CUDA, and compiles in a few hundredths of a second. The source has
     ``__global__`` functions and the code that they call, and includes nothing of torch.
 
     Args:
         source: the path of a ``.cu`` or ``.cuh`` file, or the text itself.
         name: the function's name, with the arguments of a template, such as ``"scale<float>"``; or
             a list of names, whose kernels are compiled together.
-        constants: macros and their values, which stand in front of the source.
+        constants: macros and their values, defined in front of the source.
         include_paths: directories to search for headers. CUDA's own headers are always found.
         options: more options for NVRTC, such as ``"--use_fast_math"``.
         verbose: print every step.
@@ -186,7 +186,7 @@ class Kernel:
             self.load()
 
     def load(self) -> None:
-        """Load the code to the current GPU. The first launch does so, outside of CUDA graphs."""
+        """Load the code on the current GPU, as the first launch outside of CUDA graphs does."""
         self._code.load(torch.cuda.current_device())
 
     def launch(
@@ -198,7 +198,7 @@ class Kernel:
         cluster: Size | None = None,
         cooperative: bool = False,
     ) -> Launch:
-        """What ``k[grid, block, shared]`` gives, with more options.
+        """Return the launch ``k[grid, block, shared]``, with more options.
 
         Args:
             grid, block, shared: as there.
@@ -256,10 +256,10 @@ class _Code:
         self.granted: dict[tuple[int, int], int] = {}  # attributes that GPUs have now
 
     def load(self, device: int) -> None:
-        """Load the code to a GPU, which must be the current one."""
+        """Load the code on a GPU, which must be the current one."""
         if torch.cuda.is_current_stream_capturing():
             raise LltmJitError(
-                f"{self.name} is not loaded to cuda:{device} yet, which cannot be done while a "
+                f"{self.name} is not loaded on cuda:{device} yet, and cannot be loaded while a "
                 "CUDA graph is being captured; launch it, or call its load(), before the capture"
             )
         torch.cuda.set_device(device)  # each thread has its own current GPU
@@ -284,7 +284,8 @@ class _Code:
             self.granted[attribute, device] = value
 
     def slot(self) -> tuple[Any, Any, Any]:
-        """Memory for one launch: configuration and arguments, its address, argument pointers.
+        """Memory for one launch: its configuration and arguments, its address, and pointers to the
+        arguments.
 
         No other launch uses it; it may be put into ``free`` afterwards.
         """

@@ -86,7 +86,7 @@ _ADDRESS = (torch.int64, torch.uint64)
 # float4, uchar4, longlong2, double4_16a, __half2
 _VECTOR = r"(u?)([a-z]+?|__half|__nv_bfloat16)(long)?[1-4](?:_\d+a)?"
 _FUNCTION = r'(?:extern "C" )?void \((?!\*\))(.*)\)'
-# From `template`, if it is one, to the name; a name with underscores in front is an attribute.
+# From `template`, if there is one, to the name; a name with underscores in front is an attribute.
 _KERNEL = (
     r"(\btemplate\s*<[^;{}]*>[^;{}]*?)?\b__global__\b"
     r"(?:[^;{}()]|\((?:[^()]|\([^()]*\))*\))*?\b(?!__|requires\b)([a-zA-Z_]\w*)\s*"
@@ -107,8 +107,8 @@ def parameters_of(name: str, told: str) -> tuple[Parameter, ...]:
     for each in found:
         if each.text.endswith(("&", "(&)")) or "(&) [" in each.text:
             raise BuildError(
-                f"error: {name} takes a reference, {each.text}, which no launch can give; declare "
-                "a pointer or a value"
+                f"error: {name} takes a reference, {each.text}, which a launch cannot pass; "
+                "declare a pointer or a value"
             )
     return found
 

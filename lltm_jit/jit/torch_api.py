@@ -66,12 +66,12 @@ def load(
             below it (without ``.cu`` files if ``with_cuda`` is false).
         extra_cflags: flags for the C++ compiler. Unless they have another level, such as
             ``["-O3"]``, the sources are compiled with ``-O1``; torch's function passes no level.
-        extra_cuda_cflags: flags for nvcc. It compiles host code with ``-O1``, too.
+        extra_cuda_cflags: flags for nvcc, which also compiles host code with ``-O1``.
         extra_sycl_cflags: not supported.
         extra_ldflags: flags for the linker.
         extra_include_paths: directories to search for headers.
         build_directory: used instead of ``TORCH_EXTENSIONS_DIR`` for this call; the library is also
-            there under its own name.
+            found there as ``<name>.so``.
         verbose: print every step and the compilers' commands and output.
         with_cuda: whether to compile for CUDA; by default, if there is a ``.cu`` source.
         with_sycl: not supported.
@@ -82,8 +82,8 @@ def load(
         narrow: compile with only those parts of ``torch/extension.h`` and torch's other large
             headers that the sources use, which takes a third of the time. A source that does not
             compile with them gets the full headers.
-        timeout: seconds after which a build is ended, with all its processes. Waiting for the same
-            build of another process counts, too.
+        timeout: seconds after which a build is ended, with all its processes. The time spent
+            waiting for another process's build counts, too.
 
     Returns:
         The module. For ``is_python_module=False``, the path of the loaded library; for
@@ -146,7 +146,7 @@ def load_inline(
         cuda_sources: a string or strings of CUDA.
         sycl_sources: not supported.
         functions: the functions to bind: a name, a list of names, or a dictionary of names and
-            docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``.
+            docstrings. ``"ns::f"`` is bound under this name, as in torch, and as ``f``.
         with_pytorch_error_handling: translate C++ exceptions as torch does.
         use_pch: no effect; narrow headers are quicker.
         no_implicit_headers: do not include ``torch/extension.h`` and the CUDA headers.

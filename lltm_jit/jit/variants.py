@@ -1,8 +1,8 @@
-"""Kernels that are compiled with constants when they are first needed.
+"""Kernels that are compiled with constants at their first use.
 
 A variant is a source without torch, compiled with macros that its caller chooses: a size that must
 be known at compile time, a type, the header of a user's own cell. It is built, kept and reported
-like every other build, and gives the address of a C function, or the handle of a kernel (see
+like every other build. Its result is the address of a C function, or the handle of a kernel (see
 :attr:`Variant.device_code`). C++ requests it through ``core/python/variant.h``.
 """
 
@@ -41,9 +41,9 @@ class Variant:
         label: the constants in words, ``float16, hidden 512``.
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
         optional: whether C++ has another kernel, for machines that cannot compile this one.
-        device_code: compile a ``.cu`` file for the GPU alone, which takes a second less: a function
-            is then a ``__global__`` one, and its address a ``CUkernel`` of the driver. Without nvcc
-            it is compiled by NVRTC, which comes with torch.
+        device_code: compile a ``.cu`` file for the GPU alone, which takes a second less: the
+            function is then ``__global__``, and its address is a ``CUkernel`` of the driver.
+            Without nvcc, NVRTC compiles it, which comes with torch.
         nvrtc: compile device code by NVRTC even if there is an nvcc, because nvcc takes longer.
         note: why it is compiled, if it is not used right away.
     """
@@ -115,9 +115,9 @@ Asked: TypeAlias = "tuple[str, str, Sequence[tuple[str, str]], str]"
 
 
 def load_declared(asked: Asked, *beside: Asked) -> int:
-    """The address of a declared kernel's function. C++ asks as long as it has none.
+    """The address of a declared kernel's function. C++ asks until it has the address.
 
-    C++ will soon ask for those ``beside`` it, such as the kernel of the backward pass, so they are
+    C++ will soon ask for the kernels ``beside`` it, such as that of the backward pass, so they are
     compiled at the same time.
 
     Returns 0 for an optional kernel if nothing can compile it.
@@ -212,7 +212,7 @@ def _address(build: Build, function: str) -> int:
 
 @functools.cache
 def _device_library(path: str) -> ctypes.c_void_p:
-    """The driver's library of a file of device code, for all GPUs, until the process ends."""
+    """The driver's library of a file of device code, for all GPUs; it is never unloaded."""
     return load_device_code(Path(path).read_bytes())
 
 

@@ -1,7 +1,7 @@
 """Wheels of other projects with compiled kernels, for use in a setup.py.
 
-The libraries that a package loads from its own folder when it is imported go into its wheel, next
-to the sources, with a record of their compatibility. :func:`lltm_jit.load` finds them there.
+The libraries that a package loads from its own folder during its import go into its wheel, next to
+the sources, with a record of their compatibility. :func:`lltm_jit.load` finds them there.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def sigmoid(x: Tensor) -> Tensor:
 
     Returns:
         Tensor with the shape, dtype and device of ``x``. It is differentiable any number of times;
-        the derivative ``(1 - s) s`` is computed from the saved result ``s``, as torch's is: in 16
-        bits it is 0 where ``s`` is rounded to 1, in bfloat16 from 6.3 on. The sigmoid of
+        the derivative ``(1 - s) s`` is computed from the saved result ``s``, as in torch: in 16
+        bits it is 0 where ``s`` is rounded to 1, in bfloat16 for ``x`` from 6.3 on. The sigmoid of
         :func:`~lltm_jit.ops.stylegan.bias_act.bias_act` keeps ``x`` instead.
 
     Raises:

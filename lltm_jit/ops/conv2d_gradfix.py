@@ -30,19 +30,19 @@ _state = _State()
 
 @contextmanager
 def no_weight_gradients(disable: bool = True) -> Iterator[None]:
-    """Leave out the gradients of convolutions' weights in backward passes in a ``with`` block.
+    """Leave out the gradients of convolutions' weights in the backward passes of a ``with`` block.
 
     This affects only the weights of :func:`conv2d`, :func:`conv_transpose2d` and
     :func:`~lltm_jit.ops.stylegan.conv2d_resample.conv2d_resample`, wherever these were called, and
-    only backward passes that this thread starts. Inputs and biases get their usual
-    gradients. A graph that ``create_graph=True`` makes can be differentiated later as usual, also
-    with respect to weights. In the block, backward passes run in this thread alone
+    only backward passes that this thread starts. Inputs and biases get their usual gradients. A
+    graph from ``create_graph=True`` can be differentiated later as usual, also with respect to
+    weights. In the block, backward passes run in this thread alone
     (:class:`torch.autograd.set_multithreading_enabled`).
 
     ``torch.autograd.grad(loss, inputs)`` without the weights among the inputs saves the time of
-    their gradients; ``backward()`` computes them and drops them. It leaves ``weight.grad`` as it
-    was, but a graph of ``torch.compile`` makes it zeros. Under autocast a float weight is cast at
-    each call, whereas :func:`torch.nn.functional.conv2d` keeps the cast weight.
+    their gradients; ``backward()`` computes them and drops them. ``weight.grad`` stays as it was,
+    except that a graph of ``torch.compile`` sets it to zeros. Under autocast a float weight is cast
+    at each call, whereas :func:`torch.nn.functional.conv2d` keeps the cast weight.
 
     Args:
         disable: if false, the block changes nothing.

@@ -1,10 +1,9 @@
 // A recurrent cell is the maths of one hidden unit in one step. Every kernel for whole sequences is made from it.
 //
-// What a cell cannot be: step() sees the numbers of one unit, so there are no sums over units, but for those of
-// a layer norm (below), and h[i] is the product already, so that nothing changes the old output before it.
-// step() must be a pure function, without random numbers, statics and globals, because a backward pass computes
-// it again: a mask of zoneout or dropout comes as one more gate of x. OwnCell.check() finds steps that are not
-// pure.
+// A cell has limits. step() sees the numbers of one unit, so it cannot add up over units, except by a layer norm
+// (below). h[i] is the product already, so step() cannot change the old output before the product. step() must be a
+// pure function, without random numbers, statics and globals, because a backward pass computes it again: pass a mask of
+// zoneout or dropout as one more gate of x. OwnCell.check() finds steps that are not pure.
 //
 //   struct PeepholeCell {
 //     static constexpr int kGates = 4, kStates = 2;  // states[0] is the output
@@ -20,20 +19,19 @@
 //   static constexpr bool kAddsGates = true;
 // A cell without recurrent weights, such as minGRU, SRU and QRNN, has
 //   static constexpr bool kProduct = false;
-// Its step() and step_backward() have neither `h` nor `grad_h`. A GPU runs it at the speed of its memory if it also
-// says that each new state is a sum of old states, times factors that depend on x and p alone, and of another such
-// number:
+// Its step() and step_backward() have neither `h` nor `grad_h`. A GPU runs such a cell at the speed of its memory if
+// each new state is linear in the old states, with factors and a summand that depend on x and p alone:
 //   static constexpr bool kLinear = true;
 // The factors must not grow without bounds: their products over many steps are computed, too.
 //
-// A cell may have numbers normalised: from each the mean over all units of its row is subtracted, and the rest is
-// divided by the root of the variance plus kEpsilon, 1e-5 unless the cell has that constant.
+// A cell may have its numbers normalised over all units of a row: the mean is subtracted, and the rest is divided by
+// sqrt(variance + kEpsilon). kEpsilon is 1e-5 unless the cell has this constant.
 //   static constexpr bool kNormalisesGates = true;
-// Then h[i] are normalised, all gates of a row together; or, if the cell adds its gates, the sums x[i] + h[i]. There is
-// no bias of the hidden part, and weights and biases of the norm are among the parameters.
+// Then all gates of a row are normalised together: h[i] or, if the cell adds its gates, the sums x[i] + h[i]. There is
+// no bias of the hidden part; the weights and biases of the norm are parameters of the cell.
 //   static constexpr int kNormalisedState = 1;
-// Then that state is normalised as step() leaves it. The states after the step are those that a further function, which
-// is given that number, makes of what step() has left in `now`:
+// Then this state is normalised after step(). Another function gets the normalised number, and changes `now` to the
+// states after the step:
 //   template <typename T>
 //   LLTM_JIT_HOST_DEVICE static void finish(const T (&p)[kParameters], const T& normalised, T (&now)[kStates]);
 // T is a float, a double, a vector of them, a dual number or a tensor: write constants as T(1), and sums as
@@ -58,7 +56,7 @@ namespace lltm_jit {
 
 // ------------------------------------------------------------------------- a cell's properties --
 
-// What the cells of this package begin with: the numbers above, and the arguments of step() in short.
+// The first lines of this package's cells: the numbers above, and the arguments of step() in short.
 template <int gates, int states, bool adds_gates = true>
 struct CellOf {
   static constexpr int kGates = gates, kStates = states;
@@ -102,7 +100,7 @@ template <typename Cell>
 struct CellIsLinear<Cell, std::void_t<decltype(Cell::kLinear)>>
     : std::bool_constant<Cell::kLinear> {};
 
-// What a cell has normalised: its gates, and a state, or -1.
+// What a cell has normalised: whether its gates, and which state, or -1.
 template <typename Cell, typename = void>
 struct CellNormalisesGates : std::false_type {};
 template <typename Cell>
@@ -144,8 +142,8 @@ struct CellTraits {
 
 // -------------------------------------------------------------------------------------- a step --
 
-// What one hidden unit of one row computes a step from, or the gradients of that. A cell that adds its
-// gates, or has no product, has their sums in x, and nothing in h.
+// The inputs of a step for one hidden unit of one row, or their gradients. A cell that adds its gates, or has no
+// product, has the gates' sums in x, and nothing in h.
 template <typename Cell, typename T>
 struct CellStep {
   using Traits = CellTraits<Cell>;
@@ -186,8 +184,8 @@ template <typename Cell>
 struct HasOwnBackward<Cell, std::void_t<decltype(&Cell::template step_backward<float>)>>
     : std::true_type {};
 
-// A step's derivative. What does not need the gradients is computed when one is made, so that a kernel
-// can do it while it waits for them.
+// A step's derivative. The constructor computes what does not need the gradients, so that a kernel can do this while it
+// waits for them.
 template <typename Cell, typename T, bool kOwn = HasOwnBackward<Cell>::value>
 class CellDerivative {
   using Traits = CellTraits<Cell>;
@@ -215,7 +213,7 @@ class CellDerivative {
     run_step(variables, now_);
   }
 
-  // The gradients of what the step was computed from.
+  // The gradients of the step's inputs.
   LLTM_JIT_HOST_DEVICE Step operator()(const T (&grad_now)[Traits::kStates]) const {
     Step grads;
     gather<0, Traits::kGates>(grad_now, grads.x);
@@ -225,7 +223,7 @@ class CellDerivative {
     return grads;
   }
 
-  // Calls function(number) for the numbers that this is made of, in an order that depends on the cell alone.
+  // Calls function(number) for the numbers of this object, in an order that depends on the cell alone.
   template <typename Function>
   LLTM_JIT_HOST_DEVICE void for_numbers(const Function& function) {
     LLTM_JIT_UNROLL

@@ -8,22 +8,21 @@
 //
 // Note [Padded gates]
 // The kernels of a GPU that run a whole sequence read and write four neighbouring units at once, and the library's
-// products are slow if rows are not aligned, in 16 bits to eight elements. So each gate has room for padded_size()
-// units, in gates and saved gates, their gradients, biases and weights: if hidden_size is no multiple of four,
-// unless there is only one step, and whenever the caller wants it. A layer's operands are padded in one launch
-// (padding/operands.h), before the products over all steps. The other arrays have the user's sizes, but for copies of
-// outputs and their gradients that the backward pass reads.
-// Weights, and their columns, are zero for units that do not exist, and so are gradients of the gates. The gates
-// themselves may be anything there, and so may the cell's results: the output of such a unit counts as zero.
+// products are slow if rows are not aligned (in 16 bits, to eight elements). So each gate has room for padded_size()
+// units, in gates and saved gates, their gradients, biases and weights. This is so whenever the caller wants it, and if
+// hidden_size is no multiple of four, unless there is only one step. A layer's operands are padded in one launch
+// (padding/operands.h), before the products over all steps. The other arrays have the user's sizes, except for the
+// copies of outputs and their gradients that the backward pass reads. For units that do not exist, weights and their
+// columns are zero, and so are the gradients of gates. Gates and the cell's results may be anything there: the output
+// of such a unit counts as zero.
 //
 // Note [Recurrences]
 // Recurrences that depend on nothing of each other run in one call: the heads of a layer, each with its block of the
-// recurrent weights, and its two directions. Each has hidden_size units, and weights of its own: those of the heads
-// of one direction, then those of the other one, which computes the steps in the opposite order. In a row of the other
-// arrays are
-//   of a state, a parameter:  the units of all recurrences, in this order;
-//   of gates, a bias:         for each direction its gates, each with the units of all heads.
-// Below, `units` are those of all recurrences, and gates*units numbers as many for each gate.
+// recurrent weights, and its two directions. Each has hidden_size units, and weights of its own: first the weights of
+// the heads of one direction, then those of the other direction, which computes the steps in the opposite order. A row of
+//   a state or a parameter has the units of all recurrences, in this order;
+//   gates or a bias has each direction's gates, one after the other, each with the units of all heads.
+// Below, `units` are the units of all recurrences, and gates*units are as many numbers for each gate.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +35,12 @@ namespace lltm_jit {
 // What a step does to a row, besides computing it.
 enum SequenceControl : uint8_t {
   kResets = 1,  // before the step the state is set to zero, or to a state that the call gives
-  // The step is not computed: the output is zero, the state stays. Only before a row's first step that is
-  // computed, or after its last.
+  // The step is not computed: the output is zero, the state stays. This is allowed only before the first computed step
+  // of a row, or after the last one.
   kHolds = 2,
 };
 
-// How kernels of one launch are compiled for such bytes.
+// How persistent kernels are compiled for such bytes.
 enum SequenceControls : int {
   kNoControls,
   kZeroResets,
@@ -111,8 +110,8 @@ struct SequenceForwardArgs : SequenceSizes {
   const void* parameters;                     // [parameters, units]; or null
   const void* old_h;                          // [batch, units]; or null for zeros
   const void* old_cells;  // [states-1, batch, units] of state_type; or null for zeros
-  // What rows are reset to before a step: [steps, batch, units], and [steps, states-1, batch, units] of state_type, in
-  // rows of `units`; or null for zeros. A step_stride of 0 means that all steps have the same.
+  // The states that a reset before a step sets: [steps, batch, units], and [steps, states-1, batch, units] of
+  // state_type, in rows of `units`; or null for zeros. With a step_stride of 0, all steps have the same states.
   SequenceArray reset_h, reset_cells;
   const uint8_t* control;  // [directions, steps, batch], SequenceControl; or null
   int64_t control_step_stride,
@@ -162,8 +161,8 @@ struct SequenceBackwardArgs : SequenceSizes {
   MutableSequenceArray grad_hidden;  // likewise of the hidden part; null if the cell adds its gates
   void* grad_old_h;                  // [batch, units] written; or null
   void* grad_old_cells;              // [states-1, batch, units] of state_type, written; or null
-  // As reset_h and reset_cells, but both of state_type: gradients are added to zeros. Null if they are not wanted, as
-  // those of reset_h are only with grad_old_h.
+  // As reset_h and reset_cells, but both of state_type: gradients are added to zeros. Null if they are not wanted; the
+  // gradient of reset_h is wanted only together with grad_old_h.
   MutableSequenceArray grad_reset_h, grad_reset_cells;
   void* grad_parameters;  // [parameters, batch, units] of state_type, written: sums of all steps
   void* workspace;        // of SequencePlan::workspace bytes, on a GPU

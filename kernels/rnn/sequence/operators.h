@@ -38,8 +38,8 @@ struct SequenceInputs {
   bool bidirectional;  // Note [Recurrences]
 };
 
-// h_0 or c_0 of a call. Behind the state that the sequence begins with, it may have those that rows are reset to, one
-// for all steps or one for each.
+// h_0 or c_0 of a call. Behind the state before the first step, it may have the states that resets set, one for all
+// steps or one for each.
 struct GivenStates {
   OptionalTensor first, resets;
 
@@ -84,9 +84,9 @@ extern Operator<OfSequence<SequenceAndSaved>> recurrent_sequence_forward;
 extern Operator<OfSequenceBackward> recurrent_sequence_backward;
 }  // namespace ops
 
-// Lets find_cell() know this family's own; in cells.cpp, as
+// Lets find_cell() know this family's own cells; in cells.cpp, as
 void add_own_cells();
-// what a layer must know of each: name, gates, states, parameters, and whether it adds its gates, has a product,
+// what a layer must know of each cell: name, gates, states, parameters, and whether it adds its gates, has a product,
 // normalises its gates, and normalises anything.
 using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
 std::vector<CellFacts> own_cells();
@@ -116,10 +116,10 @@ int64_t layers_part(std::string_view cell, std::string_view dtype, int64_t steps
 // The checks of arguments that the functions below begin with. They return the cell.
 const RecurrentCell& check_sequence(const SequenceInputs& in);
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in);
-// Those of a cell without a product are the gates, which are not saved again.
+// The saved gates of a cell without a product are its gates, which are not saved again.
 std::vector<c10::SymInt> saved_gates_sizes(const SequenceInputs& in, const RecurrentCell& cell);
 
-// The type that the state runs in: the arithmetic type of the elements.
+// The type of the state between steps: the arithmetic type of the elements.
 inline at::ScalarType state_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -147,7 +147,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
                                  const OptionalTensor& c_0, std::string_view cell, bool pads,
                                  bool tf32);
 
-// In operations of torch, in formula.cpp. Differentiable any number of times.
+// The formula in operations of torch, in formula.cpp. It is differentiable any number of times.
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in);
 SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& in);
 

@@ -12,7 +12,7 @@ struct Recurrences {
   int64_t count() const { return directions * heads; }
 };
 
-// Weights of two dimensions are those of a single one.
+// Weights of two dimensions belong to a single recurrence.
 inline bool has_recurrences(const SequenceInputs& in) { return in.weight_hh.dim() == 3; }
 Recurrences recurrences_of(const SequenceInputs& in);
 

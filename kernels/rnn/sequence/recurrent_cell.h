@@ -53,7 +53,7 @@ const RecurrentCell& find_cell(std::string_view name);
 
 // ---------------------------------------------------------------------------- of a cell's type --
 
-// Each cell's formula does this with each of its arrays. Not inlined, like TensorValue's functions.
+// Each cell's formula calls these for each of its arrays. They are not inlined, like TensorValue's functions.
 inline C10_NOINLINE void take(const at::Tensor* tensors, int count, TensorValue* values) {
   for (int i = 0; i < count; ++i) values[i] = tensors[i];
 }

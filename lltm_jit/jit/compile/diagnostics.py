@@ -143,7 +143,7 @@ def _parse(log: str, request: Request) -> tuple[list[_Error], list[_Error]]:
 
 
 def _placed(match: re.Match[str], before: list[str], after: list[str], request: Request) -> _Error:
-    """An error that has a place; one in a library is moved to the user's line that led there.
+    """An error that has a place; an error in a library is moved to the user's line that led there.
 
     gcc prints the way there before the error, clang and nvcc after it.
     """

@@ -1,8 +1,8 @@
-"""Runs ninja, and ends all of its processes when the process that wants the build is gone.
+"""Runs ninja, and ends all of ninja's processes when the process that wants the build is gone.
 
 The engine starts this file by its path, with the standard library alone. Its arguments are the
-process that wants the build, and ninja's command. SIGHUP ends the build: the engine sends it, and
-the kernel does so when the thread that started the guard is gone.
+process that wants the build, and ninja's command. SIGHUP ends the build. The engine sends it, and
+so does the kernel when the thread that started the guard is gone.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Narrow headers: the part of ``torch/extension.h`` that a source needs, at a part of the cost.
+"""Narrow headers: the parts of ``torch/extension.h`` that a source needs, to compile it faster.
 
 torch's large headers spend most of their compile time on names that a source does not use: 1,300
 operators, ``torch::nn``, and pybind11 where nothing is bound. Narrow headers have the same names as
@@ -57,7 +57,7 @@ _BINDS = r"PYBIND11|\bpy(?:bind11)?::|wrap_pybind_function|\bPy[A-Z_]\w*"
 _CLASSES = r"\b(?:class_|enum_)\s*<"
 _BINDING = "torch/csrc/Exceptions.h torch/csrc/utils/pybind.h"
 
-# What only the full headers get right, and why.
+# Words that need the full headers, and why.
 _FULL = {
     r"\brequires_grad\s*\(\s*[^)\s]|(?:torch|at)::requires_grad\b": (
         "torch's factories take options with requires_grad, and ATen's refuse them"
@@ -198,7 +198,8 @@ def _made(text: str, operators: list[str]) -> dict[str, str]:
 @functools.cache
 def _with_local_classes() -> dict[str, str]:
     """pybind11's headers, in which a class is local to its module unless the source says otherwise,
-    because a newer build defines it again. All are copied: they include each other by path.
+    because a newer build defines it again. All of them are copied, because they include each other
+    by path.
     """
     folder = Path(_INCLUDE, "pybind11")
     found = {f"pybind11/{path.relative_to(folder)}": path for path in folder.rglob("*.h")}

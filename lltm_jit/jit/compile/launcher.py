@@ -1,9 +1,9 @@
-"""Compiles one source: with narrow headers first, and with both halves of nvcc in parallel.
+"""Compiles one source: with narrow headers first, and with both halves of nvcc's work in parallel.
 
 Ninja starts this file by its path, with the standard library alone. Its arguments are the folder of
 the narrow headers or nothing, whether nvcc's halves run in parallel, and the compiler's command.
 Ninja sees one command, so that nothing else waits. If the narrow headers fail, the full headers are
-used, and a file of the object's name beside the narrow headers gets the error. By itself, nvcc
+used, and the error goes to a file with the object's name beside the narrow headers. By itself, nvcc
 compiles a source for the host and for each GPU one after the other, and reads all headers each
 time; ``nvcc --dryrun`` prints its steps.
 """

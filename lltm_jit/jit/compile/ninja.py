@@ -1,9 +1,9 @@
 """torch writes the build file, and ninja runs it.
 
-Two private functions of ``torch.utils.cpp_extension`` are used here alone: one for the linker's
-flags and one for the build file. The engine also relies on the file's build statements coming last.
-``tests/jit/compile/test_build_file.py`` compares the result with the file that torch's own ``load``
-writes.
+Only this file uses private functions of ``torch.utils.cpp_extension``: one for the linker's flags
+and one for the build file. The engine also relies on the order of the build file, whose build
+statements come last. ``tests/jit/compile/test_build_file.py`` compares the result with the file
+that torch's own ``load`` writes.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class BuildFile:
         """Run ninja with this many compilers in the folder of the request.
 
         Calls ``on_line`` with each line of the output, and ``on_tick`` while there is none. Returns
-        ninja's exit status, negative if a signal ended it. However this function is left, no
-        process that it started survives.
+        ninja's exit status, negative if a signal ended it. When this function ends, even by an
+        exception, no process that it started survives.
         """
         environment = {k: v for k, v in os.environ.items() if k not in _LEFT_OUT}
         environment |= {"NINJA_STATUS": "[%f/%t %e] ", **SPEAK_PLAINLY}

@@ -29,7 +29,7 @@ from .ninja import LINK_DEPENDENCIES
 NINJA_LOG = ".ninja_log"
 SYMBOLS = ".symbols"  # follows an object's name: a file of its kernels' names
 _ENTRIES = 8  # how many entries of a command are tried
-# With these flags, an object names the folder of its compilation, or files are written beside it.
+# With these flags, an object contains the path of its folder, or files are written beside it.
 _PLACED = re.compile(r"--coverage|-fprofile|-ftest-coverage|-gsplit-dwarf|-save-temps")
 _NOT_PREPROCESSED = (".s", ".i", ".ii")  # the compiler reports no files for these
 # Headers of torch and the compiler, whose versions are in the key; the group is the included name.
@@ -38,7 +38,7 @@ _VERSIONED = re.compile(
     rf"(?:(?:{_TORCH})/(?:include(?:/torch/csrc/api/include)?|lib)"
     r"|/usr/lib/gcc/[^/]+/[^/]+/include[^/]*|/usr/include/(?:[^/]+/)?c\+\+/[^/]+)/(.*)"
 )
-# The entries of a request's content that a command does not show.
+# The entries of a request's content that a compiler's command does not show.
 _OF_TOOLS = {
     *("schema", "torch", "cuda", "python", "machine", "cxx", "compiler", "scripts", "nvcc"),
     *("environment", "processor"),
@@ -277,8 +277,8 @@ def _compiled_from(request: Request, name: str) -> list[str]:
 def _paths(text: str) -> list[str]:
     """The paths in a rule of make as compilers write it.
 
-    A backslash precedes a blank or a tab, and the backslashes of a name that stand before one are
-    doubled. Elsewhere a backslash stands for itself.
+    A backslash precedes a blank or a tab, and a name's own backslashes before a blank are doubled.
+    Elsewhere a backslash stands for itself.
     """
     words = re.findall(r"(?:\\[ \t#:]|\\\\(?=\\*[ \t])|\$\$|[^ \t])+", text)
     return [re.sub(r"\\([ \t#:])|\\(\\)(?=\\*[ \t])|\$(\$)", r"\1\2\3", word) for word in words]

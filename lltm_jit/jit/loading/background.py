@@ -2,8 +2,8 @@
 
 The kernel ends the child when the thread of the import is gone, so it never outlives this process;
 the objects that it has compiled are kept. The first use of an extension waits for the child's lock
-of it, or builds the extension itself. As soon as this process loads another extension, the child is
-ended, because the user's own work goes first.
+of that extension, or builds it itself. As soon as this process loads another extension, the child
+is ended, because the user's own work goes first.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _LOCK = "import"  # the child holds it, so that the other ranks of a job start none
 _NICE = 5
 _PATIENCE = 2.0  # seconds that a child has to end
-# Not `-m`, which would import from the current directory first. SIGHUP ends the child, from this
-# process or from the kernel, at once while it imports, because Ctrl-C may get lost then. Once it
-# builds, SIGHUP is a Ctrl-C, and the objects compiled by then are kept.
+# The command is not `-m`, which would import from the current directory first. SIGHUP, from this
+# process or from the kernel, ends the child at once while it imports, because Ctrl-C may get lost
+# then. Once the child builds, SIGHUP acts like Ctrl-C, and the objects compiled by then are kept.
 _CODE = f"""import ctypes, json, os, signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
@@ -107,7 +107,7 @@ def _end() -> None:
 
 
 def _forget() -> None:
-    """A forked process has no child: that one is its parent's."""
+    """A forked process has no child: the child is its parent's."""
     global _turn
     _turn = threading.Lock()
     if _child is not None:

@@ -1,4 +1,4 @@
-"""A build: the import of its library into the process, and what it was made of.
+"""A build: its library, which is imported into the process, and what it was made of.
 
 A library is loaded under a name of its own, so that several builds of one extension can be in a
 process.
@@ -200,9 +200,9 @@ class BuildInfo(NamedTuple):
 class Build:
     """A build, and the module loaded from it, which is empty if the library is not a module.
 
-    ``names`` is what the module held when it was imported, and ``info`` sums up the build;
-    ``info.library`` may be outside the cache, in a package. ``operators`` are those that the
-    library has registered with torch.
+    ``names`` is what the module held after its import, and ``info`` sums up the build;
+    ``info.library`` may be outside the cache, in a package. ``operators`` are the operators that
+    the library has registered with torch.
     """
 
     def __init__(

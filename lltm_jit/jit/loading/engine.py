@@ -1,4 +1,4 @@
-"""The only path from a spec to a loaded module, for import, reload and the user's own sources.
+"""The only path from a spec to a loaded module: for imports, reloads, and the user's sources.
 
 spec + tools -> request, with its key
 already loaded in this process               the same module again

@@ -107,7 +107,7 @@ def _schemas(namespaces: set[str]) -> dict[str, str]:
 
 
 def _define_without_kernel(name: str, schema: str) -> None:
-    """Define an operator that a newer build lacks: torch wants a schema of all that it lists."""
+    """Define an operator that a newer build lacks: torch needs a schema of each that it lists."""
     namespace, _, rest = schema.partition("::")
     _left_out[name] = torch.library.Library(namespace, "FRAGMENT")
     _left_out[name].define(rest)

@@ -91,7 +91,7 @@ def show(kernel: Shows, build: Build) -> None:
 
 
 def given_modules() -> Iterator[tuple[Shown, Build]]:
-    """The user's modules and kernels, and the build that each shows."""
+    """The user's modules and kernels, each with the build that it shows."""
     return iter(list(_given.items()))
 
 
@@ -131,7 +131,7 @@ def reload_module(module: Shown) -> Reload:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether no module has this name but an earlier build, or a namespace package."""
+    """Whether only an earlier build, or a namespace package, has this name."""
     if name in sys.modules:
         return any(module is sys.modules[name] for module, _ in given_modules())
     found = find_spec(name)

@@ -58,8 +58,8 @@ def compute_capabilities() -> list[tuple[int, int]]:
 def architectures(
     newest: tuple[int, int], there: Iterable[tuple[int, int]] | None = None
 ) -> tuple[str, ...]:
-    """The architectures to compile for, as numbers in torch's spelling. The compiler knows those up
-    to ``newest``; ``there`` are the GPUs, if they are known.
+    """The architectures to compile for, as numbers in torch's spelling. The compiler knows
+    architectures up to ``newest``; ``there`` are the GPUs, if they are known.
     """
     wanted = re.findall(r"[^; ]+", settings.text("TORCH_CUDA_ARCH_LIST"))
     if wanted and wanted != ["native"]:

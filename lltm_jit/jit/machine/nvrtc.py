@@ -129,7 +129,7 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 @functools.cache
 def _library(path: str) -> ctypes.CDLL:
-    """The library. It needs the one beside it, and finds that only if it is already loaded."""
+    """The library. The library beside it, which it needs, must be loaded first."""
     for builtins in Path(path).parent.glob("libnvrtc-builtins.so.*"):
         ctypes.CDLL(str(builtins))
     return ctypes.CDLL(path)

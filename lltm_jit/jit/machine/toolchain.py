@@ -23,7 +23,7 @@ from ..user.errors import LltmJitError
 
 _NAMING = ("CC", "NVCC_CCBIN", "PYTORCH_NVCC")  # nvcc, or its host compiler or that one's folder
 
-# Wrappers that may start another compiler than last time, by settings of their own.
+# Wrappers whose own settings may make them start another compiler than last time.
 _WRAPPERS = {"ccache", "sccache", "distcc", "icecc"}
 
 # Variables that change what the same command line produces.
@@ -83,7 +83,7 @@ def includes(capability: str, needed: str) -> bool:
 
 
 def detect() -> Toolchain:
-    """Look at this machine. Never raises; starts no process if the compilers' answers are known."""
+    """Find this machine's tools. Never raises; starts no process if the answers are known."""
     cxx = find_cxx()
     cxx_facts = _answers(cxx, "cxx") if cxx else {}
     nvcc, cuda_home = _find_nvcc()

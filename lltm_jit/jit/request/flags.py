@@ -34,10 +34,10 @@ _HALF_OPERATORS = (
 # GNU unique symbols, which are static variables in templates and inline functions, would be shared
 # by the old and the new library after a reload.
 _NO_UNIQUE = "-fno-gnu-unique"
-# Below a GiB, g++'s own garbage collector takes an eighth of the time, and frees little.
+# Below a GiB of memory, g++'s own garbage collector takes an eighth of the time, and frees little.
 _HEAP = "--param=ggc-min-heapsize=1048576"
-# g++ reports a header of a system folder by its real path if that is shorter. This would hide a
-# link, which may lead elsewhere next time.
+# By default, g++ reports a header of a system folder by its real path if that is shorter. This
+# would hide a symbolic link, which may lead elsewhere next time.
 _AS_SEARCHED = "-fno-canonical-system-headers"
 _OF_HOST_COMPILER = ("CC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _NAMED = re.compile(r"(?<![^@=])/.*")  # a path in a word: all of it, or behind `@` or `=`

@@ -120,7 +120,7 @@ class Request:
         return cache.work_directory(self.place)
 
     def path_of(self, source: str) -> str:
-        """The path of a source, also of one that is given as a string."""
+        """The path of a source, also of a source that is given as a string."""
         return os.path.join(self.work, source)
 
     @cached_property

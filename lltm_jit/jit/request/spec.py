@@ -26,7 +26,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class Spec(NamedTuple):
-    """What is asked for, whatever this machine has; JSON can hold it."""
+    """What is asked for, independently of this machine; JSON can hold it."""
 
     name: str
     paths: tuple[str, ...] = ()  # absolute paths of sources, or of one directory

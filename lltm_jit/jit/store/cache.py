@@ -22,7 +22,7 @@ from . import files, private
 from .files import Inputs
 
 SCHEMA = 13  # the records' version; a part of each key, so that versions share a root
-# The first 4 digits of a key stand for name and constants, 20 for the request, 28 for the files.
+# Digits of a key: the first 4 stand for name and constants, 20 for the request, 28 for the files.
 NAME, REQUEST, FILES = 4, 20, 28
 RECORD, LOG, BUILD_FILE = "ok.json", "build.log", "build.ninja"
 FAILURE = "failure.json"  # the last build's error, in its work folder
@@ -50,11 +50,11 @@ class DamagedBuild(Exception):
 class Record(NamedTuple):
     """What was built: the contents of a build's ``ok.json``.
 
-    ``spec`` is what was asked for, and ``content`` is what the request made of it; ``inputs`` are
+    ``spec`` is what was asked for, ``content`` is what the request made of it, and ``inputs`` are
     the files that the build was made from. ``steps`` are the seconds that each object took,
-    ``toolchain`` is what it was built with, and ``full`` are the objects that do not compile with
-    narrow headers. ``symbols`` are the kernels' names in the code, and their types. ``folder`` is
-    where the record was found, or None.
+    ``toolchain`` is what the build was made with, and ``full`` are the objects that do not compile
+    with narrow headers. ``symbols`` are the kernels' names in the code, and their types. ``folder``
+    is where the record was found, or None.
     """
 
     key: str
@@ -218,9 +218,9 @@ def write_record(file: Path, record: Record) -> None:
 
 
 def records(start: str = "") -> Iterator[Record]:
-    """The usable records of the builds whose keys have this start; the one used last first.
+    """The usable records of the builds whose keys have this start; the last used comes first.
 
-    Each is read when it is asked for: a record has tens of kilobytes, and there may be hundreds.
+    A record is read when it is asked for: it has tens of kilobytes, and there may be hundreds.
     """
     for directory in directories(start):
         with suppress(DamagedBuild):
@@ -229,7 +229,7 @@ def records(start: str = "") -> Iterator[Record]:
 
 
 def directories(start: str) -> list[Path]:
-    """The builds whose keys have this start, the one used last first.
+    """The builds whose keys have this start; the last used comes first.
 
     Reads only names, and the times of use if there are several builds.
     """
@@ -258,7 +258,7 @@ def mark_used(directory: Path, record: str = RECORD) -> None:
 def publish(work: Path, record: Record) -> None:
     """Move the built files to their place: their contents are on disk first, the record is last.
 
-    A process that has loaded the previous build keeps the files of that.
+    A process that has loaded the previous build keeps that build's files.
     """
     with writing():
         if private.why_not_private(record.directory) or not record.directory.is_dir():

@@ -102,7 +102,7 @@ def digest_of(value: Any) -> str:
 
 
 def stamp_of(path: str) -> list[int]:
-    """What changes in a file's metadata whenever its content does; empty if there is no file."""
+    """Metadata of a file, which changes with the file's content; empty if there is no file."""
     try:
         return _stamp(os.stat(path))
     except (OSError, ValueError):
@@ -248,9 +248,9 @@ def looked_up(
 ) -> tuple[list[str], dict[str, list[str]]]:
     """The names under which tools may have looked for files, and what the folders have of them.
 
-    A tool does not tell by which name it found a path, so each part counts, also inside a folder
-    that has one of these names. ``tails`` are whole names: their first part counts, and their other
-    parts count if a folder has the first one.
+    A tool does not tell by which name it found a path, so each part of the path counts, also inside
+    a folder that has one of these names. ``tails`` are whole names: their first part counts, and
+    the other parts count if a folder has the first.
     """
     firsts = {tail.partition("/")[0] for tail in tails}
     there = {name for folder in folders for name in names_in(folder, firsts)}
@@ -277,8 +277,8 @@ def closure(
 ) -> dict[str, str]:
     """The digests of texts, and of what they include from their own or from these folders.
 
-    Conditions are ignored, so this finds more than a compiler reads, except names made by macros.
-    ``more`` tells further names that a text includes.
+    Conditions are ignored, so this finds more than a compiler reads, but misses names made by
+    macros. ``more`` tells further names that a text includes.
     """
     found: dict[str, str] = {}
     tried, waiting = set(), [*paths]

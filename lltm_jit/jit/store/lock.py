@@ -1,7 +1,7 @@
 """One builder at a time per place; the others wait, and see who it is.
 
-The lock is the operating system's, so it is released when its holder is gone, for whatever reason.
-Its file says who holds it.
+The lock belongs to the operating system, which releases it when its holder dies, for any reason.
+The lock's file says who holds it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def held(
 
 @contextmanager
 def try_lock(name: str) -> Iterator[bool]:
-    """Hold a lock if it is free, and tell whether it was."""
+    """Hold a lock if it is free; tells whether it was free."""
     descriptor = None
     with suppress(OSError, CacheError):  # a user who may not write gets no lock
         descriptor = take(name)

@@ -17,7 +17,7 @@ def why_not_private(place: Path) -> str:
 
     Loading a library runs its code, so loading from somebody else's directory means running their
     programs. Every directory on the path is checked, starting with the user's home, as OpenSSH does
-    for its keys: whoever owns what is above it controls what this user runs anyway.
+    for its keys: the owner of a directory above the home controls what this user runs anyway.
     """
     if settings.flag("LLTM_JIT_TRUST_ROOT"):
         return ""

@@ -34,7 +34,7 @@ Unsupported gpu architecture '(\w+)'
   --list-gpu-arch` lists, or correct your -gencode
 \b((?:cublas|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvToolsExt)\w*\.h)\b
 .*(?:No such file|not found)
-  the CUDA toolkit is here without this library: install that, or give a directory with {0} in
+  the CUDA toolkit lacks this library: install it, or give a directory with {0} in
   extra_include_paths, such as {nvidia}
 \b(?:cuda_runtime\w*|cuda|cuda_fp16|cuda_bf16)\.h\b.*(?:No such file|not found)
   the headers of the CUDA toolkit were not found: set CUDA_HOME to its root, the directory with

@@ -45,11 +45,11 @@ class BuildError(LltmJitError, ImportError):
     Programs find its parts in attributes, which are None where they are unknown.
 
     Attributes:
-        file: the file of the first error, as the compiler names it, or what messages call a string
-            of ``load_inline``, such as ``cuda_sources[0]``.
+        file: the file of the first error, as the compiler names it, or the name of a string of
+            ``load_inline``, such as ``cuda_sources[0]``.
         line: the line in it, from 1.
         column: the character in that line, from 1.
-        message: what the compiler or the engine says of the first error, without place and cure.
+        message: the compiler's or the engine's words for the first error, without place and cure.
         log: the path of the whole output.
     """
 
@@ -82,11 +82,11 @@ class CacheError(LltmJitError, ImportError):
 
 
 class SourceMissing(LltmJitError, FileNotFoundError):
-    """A source is not there; the text says which."""
+    """A source is missing; the text says which one."""
 
 
 class SourceEdited(Exception):
-    """A file changed during the build, which then matches neither version; build again."""
+    """A file changed during the build, so the build matches neither version; build again."""
 
 
 class Cancelled(Exception):

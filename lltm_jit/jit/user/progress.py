@@ -1,4 +1,4 @@
-"""What the user sees of a build: why it is needed, how far it is, how long it took.
+"""What the user sees of a build: why it is needed, its progress, and the time it took.
 
 All of it goes to standard error: a progress bar on a terminal and in a notebook, else plain lines.
 Only the first process of a node prints, because the others of a job would print the same. A build
@@ -23,7 +23,7 @@ _STOPPED = "ninja: build stopped"
 _COMPILED = r"\s-c\s+(.+?)\s+-o\s+(\S+)"
 _COLOURS = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # and links
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
-# Printing fails on a full disk, a closed pipe, terminal or stream, or one that has only write().
+# Printing fails on a full disk, a closed pipe, terminal or stream, or a stream with write() alone.
 _unheard = suppress(OSError, ValueError, AttributeError, LookupError)
 
 
@@ -100,7 +100,7 @@ class Reporter:
             self.report(f"[{self._done}/{self._steps}] {what}")
 
     def _draw(self, what: str) -> bool:
-        """Bring the bar up to date. Returns whether there is one."""
+        """Update the bar. Returns whether there is one."""
         if self._bar is None and self._steps and not (self.quiet or self.verbose):
             self._bar = _open_bar(f"lltm_jit: {self._title}".rstrip(": "), self._steps)
         if self._bar is not None:
@@ -154,7 +154,7 @@ def _unquoted(word: str) -> str:
 
 
 def source_name(file: str, target: str) -> str:
-    """A source's name; with its folders if the object's name says that two sources share it."""
+    """A source's name, with its folders if the object's name says that two sources have it."""
     shared = re.search(r".\.[0-9a-f]{20}(?:\.cuda)?\.o$", target)
     return Path(*Path(file).parts[-3 if shared else -1 :]).as_posix()
 

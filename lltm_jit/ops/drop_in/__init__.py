@@ -77,11 +77,11 @@ _PACKAGES = {
 
 
 def install(name: str) -> None:
-    """Make a program's imports of a repository's operators find this package's instead.
+    """Make a program's imports of a repository's operators find this package's operators instead.
 
     Call it in the script itself, before its imports, so that spawned processes do the same. Other
-    modules of the same parent, such as ``torch_utils.misc``, are still the repository's. Calling it
-    again changes nothing.
+    modules of the same parent, such as ``torch_utils.misc``, are still the repository's. A second
+    call changes nothing.
 
     Pickled objects then name classes of this package, and cannot be loaded without it: save a
     ``state_dict`` for others.

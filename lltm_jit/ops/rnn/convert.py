@@ -36,13 +36,13 @@ def convert(model: nn.Module) -> nn.Module:
 
     Each :class:`torch.nn.LSTM`, ``GRU`` and ``RNN`` in it, and each of their single cells, becomes
     one of ours. It stays the same object, with its parameters, hooks, name, mode, dtype and device,
-    so that whatever refers to it, such as an optimiser, needs no update. It is still an instance of
-    its class of torch, or of your subclass of that, and is called as before. Its
-    ``state_dict`` does not change. A model that is saved as a whole can be loaded where lltm_jit
-    is imported first; for other machines save ``lltm_jit.revert(copy.deepcopy(model))``.
+    so that an optimiser or anything else that refers to it needs no update. It is still an instance
+    of torch's class, or of your subclass, and is called as before. Its ``state_dict`` does not
+    change. A model that is saved as a whole can be loaded where lltm_jit is imported first; for
+    other machines save ``lltm_jit.revert(copy.deepcopy(model))``.
 
-    A warning names each layer that is left as it is, with the reason: its ``forward`` is not
-    torch's own, it is parametrised or quantized, or there are no kernels for its dtype or device.
+    A warning names each layer that stays torch's, with the reason: its ``forward`` is not torch's
+    own, it is parametrised or quantized, or there are no kernels for its dtype or device.
 
     On a GPU the output of a layer with ``batch_first`` is a view, which ``output.detach_()``
     refuses: write ``output = output.detach()``. States may be detached in place.
@@ -74,7 +74,7 @@ def revert(model: nn.Module) -> nn.Module:
     It is for tools that know only torch's own layers, such as TorchScript and dynamic quantization.
     To keep the model as it is, revert a copy: ``lltm_jit.revert(copy.deepcopy(model))``.
 
-    A warning names each layer that is left as it is because torch has none like it:
+    A warning names each layer that stays as it is because torch has no such layer:
     :class:`lltm_jit.LLTM`, :class:`lltm_jit.SLSTM`, cells of your own, and layers with heads.
     ``checkpoint=`` is lost.
 
@@ -112,7 +112,7 @@ def _replaced(
         elif reason:
             left.append(f"{name or 'the model'} ({type(module).__name__}): {reason}")
     if left:
-        warnings.warn("\n  ".join([f"{function}() leaves as they are:", *left]), stacklevel=3)
+        warnings.warn("\n  ".join([f"{function}() does not replace:", *left]), stacklevel=3)
     return model
 
 

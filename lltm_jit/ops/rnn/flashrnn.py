@@ -40,7 +40,7 @@ def flashrnn(
 ) -> tuple[Tensor, Tensor]:
     """Run the heads of a recurrent cell over sequences, and return all states of all steps.
 
-    With ``r = Wx + R h + b``, for each head by itself:
+    Each head computes ``r = Wx + R h + b``, and then:
 
     - ``"elman"``, state h: ``h = tanh(r)``.
     - ``"lstm"``, states h and c, and ``"slstm"``, states h, c, n and m: the equations of
@@ -61,8 +61,9 @@ def flashrnn(
             of ``torch.autocast``.
 
     Returns:
-        The states of all steps, (S, B, T, N, D), and those after the last one, (S, B, 1, N, D).
-        State 0 is the output. They are differentiable any number of times in all tensors.
+        The states after each step, (S, B, T, N, D), and the states after the last step, (S, B, 1,
+        N, D). State 0 is the output. The states are differentiable any number of times in all
+        tensors.
 
     Raises:
         TypeError: if an argument is not a tensor.

@@ -71,13 +71,13 @@ class _LayerNormLayer(RecurrentLayer):
 
 @under_own_name
 class LayerNormLSTM(_LayerNormLayer):
-    """Long short-term memory with layer norms, of the input's gates, the hidden ones and the cell.
+    """Long short-term memory with layer norms of the input's gates, the hidden gates and the cell.
 
     Arguments, parameters and call are those of
     :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`, without heads and projections. The
     rows of the matrices belong to the input, forget, candidate and output gate, in this order.
-    ``norm(v)`` is ``(v - v.mean()) / sqrt(v.var() + 1e-5)`` over all numbers of a row, those of all
-    four gates or those of the cell state::
+    ``norm(v)`` is ``(v - v.mean()) / sqrt(v.var() + 1e-5)`` over a row's numbers of all four gates,
+    or of the cell state::
 
         i, f, g, o = w_x * norm(weight_ih @ x) + b + w_h * norm(weight_hh @ h)
         c = sigmoid(f) * c + sigmoid(i) * tanh(g)
@@ -89,7 +89,7 @@ class LayerNormLSTM(_LayerNormLayer):
     is at most 4096, or 1024 if it is no multiple of 4.
 
     Args:
-        carried: whether the next step, too, gets ``w_c * norm(c) + b_c`` in place of ``c``.
+        carried: whether the next step also gets ``w_c * norm(c) + b_c`` in place of ``c``.
 
     Source of the maths: J. Ba et al., "Layer Normalization" (2016).
 
@@ -139,15 +139,15 @@ class LayerNormGRU(_LayerNormLayer):
     Arguments, parameters and call are those of
     :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`, without heads. The rows of the
     matrices belong to the reset gate, the candidate and the update gate, in this order. ``norm(v)``
-    is ``(v - v.mean()) / sqrt(v.var() + 1e-3)`` over all numbers of a row, those of all gates::
+    is ``(v - v.mean()) / sqrt(v.var() + 1e-3)`` over a row's numbers of all gates::
 
         r, n, z = w * norm(weight_ih @ x + weight_hh @ h) + b
         h = h + sigmoid(z - 1) * (tanh(sigmoid(r) * n) - h)
 
     Every layer k has the parameters ``weight_ih_lk``, ``weight_hh_lk``, and ``parameters_lk`` of
     shape (6, H): three rows of w, and three of b. The norm begins as :class:`torch.nn.LayerNorm`
-    does, and there are no other biases, whatever ``bias`` is. On a GPU, H is at most 4096, or 1024
-    if it is no multiple of 4.
+    does. There are no other biases: ``bias`` has no effect. On a GPU, H is at most 4096, or 1024 if
+    it is no multiple of 4.
 
     Source of the maths: D. Hafner et al., "Mastering Diverse Domains through World Models" (2023).
 

@@ -44,7 +44,7 @@ class _CellOfLibrary:
 
 @under_own_name
 class LLTM(RecurrentLayer):
-    """A layer of LLTM cells, from the PyTorch extension tutorial, called like an LSTM.
+    """A layer of LLTM cells, from the PyTorch extension tutorial, which is called like an LSTM.
 
     Arguments, parameters and call are those of
     :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. The rows of the
@@ -100,11 +100,11 @@ class LSTM(RecurrentLayer, nn.LSTM):
         c = sigmoid(f) * c + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
-    With a ``proj_size`` of Q, the output of a step is a projection of its hidden units,
-    ``h @ weight_hr.T``, and the next step multiplies this output. So ``h_0``, ``output``, and the
-    columns of ``weight_hh_lk`` and of ``weight_ih_lk`` for k > 0 have Q in place of H, and
-    ``weight_hr_lk`` has the shape (Q, H). A call multiplies ``weight_hh_lk`` by ``weight_hr_lk``
-    once, for all steps; on a CPU each step multiplies by both where that is faster.
+    With a ``proj_size`` of Q, the output of a step is a projection of its hidden units, ``h @
+    weight_hr.T``, and the next step multiplies this output. So ``h_0``, ``output``, and the columns
+    of ``weight_hh_lk`` and of ``weight_ih_lk`` for k > 0 have Q in place of H, and ``weight_hr_lk``
+    has the shape (Q, H). A call multiplies ``weight_hh_lk`` by ``weight_hr_lk`` once, for all
+    steps; on a CPU each step multiplies by both weights where this is faster.
 
     Source of the maths: S. Hochreiter and J. Schmidhuber, "Long Short-Term Memory" (1997), with the
     forget gate of F. Gers et al. (2000).

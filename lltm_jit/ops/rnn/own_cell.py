@@ -76,8 +76,8 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
         It compares ``step_backward``, if there is one, with the derivative of ``step`` by dual
         numbers. If the cell sets ``kAddsGates``, it compares steps on the gates' two parts with
         steps on their sums. If the cell sets ``kLinear``, it compares a step with the step from
-        zeros and the derivative there. It calls steps twice with the same numbers, and expects the
-        same results, as of a pure function.
+        zeros and the derivative there. It calls each step twice with the same numbers, and expects
+        the same results, because a step must be a pure function.
 
         Raises:
             LltmJitError: if they disagree; the message names the derivative, and both values.
@@ -109,10 +109,10 @@ def recurrent_cell(
 
     A step must be a pure function of its arguments, because the backward pass computes it again:
     dropout and zoneout take a mask as one more gate, through ``recurrent_sequence``. A step sees
-    one hidden unit, so a cell with a sum over units cannot be written, nor a cell that changes
-    ``h`` before the recurrent product. Layer norms are an exception: ``kNormalisesGates`` and
-    ``kNormalisedState`` normalise the gates and one of the states. The layer's ``check()`` finds
-    steps that are not pure.
+    one hidden unit, so a cell cannot add up over units, and cannot change ``h`` before the
+    recurrent product. Layer norms are an exception: ``kNormalisesGates`` and ``kNormalisedState``
+    normalise the gates and one of the states. The layer's ``check()`` finds steps that are not
+    pure.
 
     Args:
         header: the file that defines the cell.
@@ -263,8 +263,8 @@ class _Source:
             if not all(map(_close, itertools.chain(*first), itertools.chain(*second))):
                 raise LltmJitError(
                     self._text.line("step")
-                    + f": {self._cell}: step gives other numbers when it is called again with the "
-                    "same ones, but must be a pure function: without random numbers, statics and "
+                    + f": {self._cell}: step gives other numbers in a second call with the same "
+                    "arguments, but must be a pure function: without random numbers, statics and "
                     f"globals; at {_at(names, given)}"
                 )
         for given, (dual, own, apart, added) in zip(samples, found, strict=True):

@@ -75,8 +75,8 @@ _OURS = "rnn.sequence"  # the declared name of the kernels of this package's cel
 def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     """Let C++ ask for the CUDA kernels of a cell. Its header lies on the include paths.
 
-    Variants of all cells share a name, and with it a build file. So only the first variant waits
-    one second, in which torch writes that file.
+    Variants of all cells share a name, and with it a build file. So only the first variant waits a
+    second until torch has written that file.
     """
     whole = ("walk", "forward", "backward", "many_rows_forward", "many_rows_backward")
     for kind in ("steps", "normalised_steps", *whole):
@@ -204,29 +204,29 @@ def recurrent_sequence(
     that the cell has per hidden unit. The maths and its source are in the docstring of each layer.
 
     Recurrences that do not depend on each other run in one call: N heads of d units each, with a
-    block of the recurrent weights for each of them, and the two directions of a layer. Then
-    ``weight_hh`` is (R, Gd, d) for R = N recurrences, or 2N if ``bidirectional``, the heads of the
-    first direction first. H = Rd counts the units of all recurrences, in this order. ``gates`` and
-    ``bias_hh`` have, for each direction, one gate after the other, each with the units of all
-    heads, as in :class:`torch.nn.LSTM`.
+    block of the recurrent weights for each head, and the two directions of a layer. Then
+    ``weight_hh`` is (R, Gd, d) for R = N recurrences, or R = 2N if ``bidirectional``, with the
+    heads of the first direction first. H = Rd counts the units of all recurrences, in this order.
+    ``gates`` and ``bias_hh`` have, for each direction, one gate after the other, each with the
+    units of all heads, as in :class:`torch.nn.LSTM`.
 
     Args:
         cell: a layer's name in lower case, such as ``"lstm"``; or, for a cell of your own, the name
             of its C++ type or of its class. The last cell made with that name counts.
         gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
             steps, including its bias. All tensors have its device, and its dtype unless noted.
-        weight_hh: (GH, H), or (R, Gd, d) for R recurrences. Of a cell of your own without a product
-            (0, H), or (R, 0, d).
+        weight_hh: (GH, H), or (R, Gd, d) for R recurrences. For a cell of your own without a
+            product it is (0, H), or (R, 0, d).
         bias_hh: (GH,) or ``None``; ``None`` without a product.
         parameters: (P, H), if the cell has any.
-        h_0: (B, H), the output before the first step; zeros by default. Or (1 + K, B, H), followed
-            by the values that a reset sets, in place of zeros: K = 1 for all steps, or K = L.
+        h_0: (B, H), the output before the first step; zeros by default. Or (1 + K, B, H): behind it
+            are the values that a reset sets in place of zeros, K = 1 for all steps, or K = L.
         c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates. Or
             (1 + K, S-1, B, H), likewise.
         control: (L, B) in uint8, or (2, L, B) if ``bidirectional``; or ``None``. A 1 resets the
             state of a row before the step. A 2 skips the step: the state stays as it is, and the
-            output is zero. A row may only skip steps before the first that it computes, or after
-            the last.
+            output is zero. A row may only skip steps before its first computed step, or after its
+            last.
         reverse: whether to start at the last step.
         bidirectional: whether the second half of the recurrences runs the other way.
 

@@ -15,7 +15,7 @@ from lltm_jit.ops.rnn.sequence import run_layer
 
 
 class _SingleCell(nn.RNNCellBase):
-    """One step of a cell; each class below has it before torch's class among its bases.
+    """One step of a cell. Each class below has this class before torch's class among its bases.
 
     On a CPU it is a sequence of one step. Elsewhere torch's step runs, which needs no compilation
     for each batch size. torch's step also takes arguments that ours does not, such as sparse
@@ -68,8 +68,8 @@ class LSTMCell(_SingleCell, nn.LSTMCell):
     """One step of an LSTM, in place of :class:`torch.nn.LSTMCell`.
 
     Arguments, parameters and call are those of :class:`torch.nn.LSTMCell`, of which this is a
-    subclass. On a CPU a step makes fewer calls than torch's; on a GPU it is torch's. If a program
-    has all steps at once, :class:`LSTM` is much faster.
+    subclass. On a CPU a step makes fewer calls than torch's step; on a GPU torch's step runs. If a
+    program has the inputs of all steps at once, :class:`LSTM` is much faster.
 
     Example:
         >>> cell = LSTMCell(3, 4)

@@ -1,9 +1,9 @@
 """grid_sample: bilinear sampling of images at given points, differentiable any number of times.
 
 Torch's own operator stops at the first derivative. Here the result and the first derivative are
-torch's (``aten::grid_sampler_2d`` and its backward). The result S is linear in the image, so that
-derivatives of the first derivative to the image are those two operators again. Derivatives of that
-to the points are made by :mod:`torch.func` from S composed of torch operations.
+torch's (``aten::grid_sampler_2d`` and its backward). The result S is linear in the image, so the
+same two operators compute the derivatives of the gradient to the image. :mod:`torch.func` computes
+the derivatives of the gradient to the points, from S composed of torch operations.
 """
 
 from __future__ import annotations

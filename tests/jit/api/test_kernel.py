@@ -329,7 +329,7 @@ def test_a_kernel_that_is_not_there(gpu, monkeypatch):
 @pytest.mark.parametrize(
     ("type", "message"),
     [
-        ("void (int&)", "f takes a reference, int&, which no launch can give"),
+        ("void (int&)", "f takes a reference, int&, which a launch cannot pass"),
         ("void (float (&) [4])", r"f takes a reference, float \(&\) \[4\], which"),
         ("float", "expected f to be a kernel, but it is of type float"),
     ],

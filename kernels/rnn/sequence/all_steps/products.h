@@ -14,14 +14,15 @@ namespace lltm_jit {
 // Whether products of this factor are computed in float and rounded: on a CPU that cannot multiply its 16-bit type.
 bool multiplies_as_floats(const at::Tensor& factor);
 
-// A B, inside a KernelGuard: on a CPU in float and double by Note [Packed products]; on a GPU of 9.0 for some large
-// floats by Note [Products of all steps in float] (in_float/kernels.h), on any GPU for small products by Note
-// [Small products of all steps] (small/kernels.h); else by the library. tf32 allows rounding floats on a GPU.
+// A B, inside a KernelGuard. On a CPU, float and double use Note [Packed products]. On a GPU of 9.0, some large
+// products of floats use Note [Products of all steps in float] (in_float/kernels.h); on any GPU, small products use
+// Note [Small products of all steps] (small/kernels.h). The library computes all others. tf32 allows rounding floats on
+// a GPU.
 at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b, bool tf32,
                           const std::optional<at::Tensor>& initial = std::nullopt);
 
-// A^T B for each head, of its own columns alone: [heads, gates*units, units], from gates' gradients
-// [rows, gates*heads*units] and states [rows, heads*units], whose rows are dense.
+// A^T B for each head, of the head's columns: [heads, gates*units, units], from gates' gradients [rows,
+// gates*heads*units] and states [rows, heads*units], whose rows are dense.
 at::Tensor multiply_heads(const at::Tensor& grads, const at::Tensor& old, int64_t heads, bool tf32);
 
 using InputGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;

@@ -5,8 +5,8 @@
 
 namespace lltm_jit {
 
-// Allocates an array for the gates' gradients. On a CPU, each call would get new pages for a large array, whose
-// first use is slow. So a thread reuses its last array's memory, if it has the same size and nobody else holds it.
+// Allocates an array for the gates' gradients. On a CPU, each call would get new pages for a large array, and the first
+// use of a page is slow. So a thread reuses its last array's memory if the size is the same and nobody else holds it.
 Tensor empty_gradients(const Tensor& gates, at::Storage& last);
 
 // The gradient of weight_hh, in its shape: products with the states before each step (`output` and

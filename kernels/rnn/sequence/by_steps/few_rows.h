@@ -1,10 +1,10 @@
 // Products of few rows of floats with large weights.
 //
 // Note [Few rows]
-// Weights that are more than the chip holds come from memory at each step, and their bytes are all that a product with
-// few rows of a batch should cost. The library's kernels for floats pad so few rows to many. Here each number of the
-// weights is read once, and multiplied by the rows' numbers, which are in shared memory. With TF32 the library took .6
-// to .9 of this kernel's time at 3072 units on an H200.
+// Weights that do not fit on the chip come from memory at each step, and a product with few rows of a batch should take
+// no longer than reading them. The library's kernels for floats pad few rows to many. Here each number of the weights
+// is read once, and multiplied by the rows' numbers, which are in shared memory. With TF32 the library took 0.6 to 0.9
+// times as long as this kernel at 3072 units on an H200.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,9 @@ namespace lltm_jit {
 constexpr int kStepUnits = 4;
 
 // Note [A block for each row]
-// A cell that normalises needs sums over the units of a row. So a block has a row, and each thread some units of it. A
-// sum costs a barrier: a step has one for each mean and variance, and backward one for both sums of each gradient.
+// A cell that normalises needs sums over the units of a row. So a block has a row, and each thread has some units of
+// it. A sum costs a barrier: a forward step has a sum for each mean and each variance, and a backward step has one
+// barrier for both sums of each gradient.
 constexpr int kMostRowThreads = 1024;
 // 0 if there are too many units.
 inline int normalised_threads(int64_t hidden_size, int units) {
@@ -39,11 +40,12 @@ struct ForwardStepArgs {
 struct BackwardStepArgs {
   SequenceBackwardArgs sequence;
   int64_t step;
-  // Products of the step after, [batch, gate_size], null at the last step; or with gates_apart, in floats, [gates,
+  // Products of the next step, [batch, gate_size], null at the last step; or with gates_apart, in floats, [gates,
   // batch, gate_size].
   const void* products;
-  // What the step after passes on to this one's states, without the products. Written by each step, and read by all but
-  // the last one, which reads grad_new_h and grad_new_cells instead. Of state_type, as are grad_parameters.
+  // The gradients that the next step passes on to this step's states, without the products. Each step writes them, and
+  // each but the last reads them; the last reads grad_new_h and grad_new_cells instead. They have state_type, as
+  // grad_parameters.
   void* grad_output_state;   // [batch, hidden]
   void* grad_cells;          // [states-1, batch, hidden]
   bool gates_apart = false;  // whether products are separate for each gate

@@ -63,8 +63,8 @@ class StepProduct {
 };
 
 // Whether the backward pass multiplies each gate's gradients and weights separately, in one batch whose results, in
-// floats, the derivative adds up. One product of all gates has few results with many terms each, and leaves SMs
-// idle. The limits are where this was measured to be faster on an H100, in half; in bfloat16 it was not.
+// floats, the derivative adds up. One product of all gates has few results with many terms each, and leaves SMs idle.
+// Within the limits, this was faster on an H100 in half; in bfloat16 it was not.
 inline bool multiplies_gates_apart(const SequenceSizes& sizes) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size, results = rows * units;
   if (sizes.gates < 3 || sizes.gate_size() % 8 != 0) return false;

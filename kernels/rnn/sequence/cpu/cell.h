@@ -10,8 +10,8 @@
 namespace lltm_jit {
 
 // Note [Flattened]
-// g++ judges the size of the cell's maths before it knows how much of it folds away, and would call it as a function,
-// with vectors in memory. In the backward step, for example, most partials of the dual numbers are known to be zero.
+// g++ judges the size of the cell's maths before it folds constants, and would call the maths as a function, with
+// vectors in memory. In the backward step, for example, most partials of the dual numbers are known to be zero.
 template <typename Cell, typename scalar_t>
 [[gnu::flatten]] void cell_forward_row(const CellForwardRow& row) {
   using Traits = CellTraits<Cell>;

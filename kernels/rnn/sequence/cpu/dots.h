@@ -1,5 +1,5 @@
-// Panels of bfloat16 weights, for processors that multiply pairs of them in one instruction and add
-// both products in float. That is twice as fast as converting them, and takes half of the cache.
+// Panels of bfloat16 weights, for processors with an instruction that multiplies pairs and adds both products in float.
+// This is twice as fast as converting the weights, and takes half of the cache.
 #pragma once
 
 #include <cstring>

@@ -7,7 +7,7 @@
 
 namespace lltm_jit {
 
-// The sizes from which the steps are divided. Tests take sizes on both sides of each.
+// Sizes that divide the steps. Tests take sizes on both sides of each.
 struct SequenceCpuBounds {
   static constexpr int64_t kRows = 64;     // their sums or gradients stay in the cache
   static constexpr int64_t kTileRows = 8;  // of a thread, at least

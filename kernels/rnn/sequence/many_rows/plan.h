@@ -8,8 +8,8 @@
 
 namespace lltm_jit {
 
-// The sizes for which these kernels were measured to be faster than others, for floats as TF32, on
-// an H100. For few rows, grids are faster if they hold the weights.
+// For floats as TF32: the sizes at which these kernels were faster than others on an H100. For few rows, grids are
+// faster if they hold the weights.
 inline bool rounded_many_rows(const SequenceSizes& sizes, bool backward) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
   const bool many_gates = sizes.gates >= 4;
@@ -21,8 +21,8 @@ inline bool rounded_many_rows(const SequenceSizes& sizes, bool backward) {
   return units >= (!many_gates ? 1000 : backward ? 640 : rows > 96 ? 560 : 720);
 }
 
-// The same for other types. A grid has 48 rows in each third of the chip up to 704 units, and 64
-// rows in each half up to 1056 units. So it takes 144 or 128 rows in one turn.
+// The same for other types. Up to 704 units, a third of the chip can be a grid of 48 rows, and up to 1056 units, half
+// of the chip a grid of 64 rows. So grids take 144 or 128 rows in one turn.
 inline bool many_rows_are_quicker(const SequenceSizes& sizes, bool backward) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
   if (sizes.type == ElementType::Float) return sizes.tf32 && rounded_many_rows(sizes, backward);

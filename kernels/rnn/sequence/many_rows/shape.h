@@ -1,20 +1,20 @@
 // The division of the work on a sequence with many rows.
 //
 // Note [Many rows]
-// A cluster of blocks has some hidden units for the whole sequence. Its blocks divide k: for its part of k,
-// each has the weights of all the cluster's units in shared memory, and multiplies this part of the previous
-// step's results (forward h, backward the gradients of the gates) from all clusters. Reading these results
-// takes most of the time; a block reads only its part of them, and no weights. The blocks send one another sums
-// through distributed shared memory (DSMEM), and each finishes some of them: forward a block of a pair has half
-// of the units, backward each of eight blocks has a quarter of a tile's 64 rows and half of the units.
-// A warpgroup of each block has a tile to itself, from copies to stores, so that one tile is multiplied while another
-// waits. Steps exchange results through global memory, in the layout of the products, by bulk copies. A counter per
-// tile shows that all clusters have written a step. Steps alternate between two copies. Nobody writes the copy that
-// step i - 1 has read before all blocks have arrived at step i, which they do when their products have ended.
-// Floats, if TF32 is allowed, are exchanged and multiplied as in Note [Floats in one half]
-// (../numbers/halves.cuh): each eight numbers of a row have a scale, whose exponent is exchanged with
-// them. The reader brings a row's numbers to the scale of the largest that it reads, and each column of
-// weights has a scale. If not all tiles fit at once, rows take turns, with a launch for each turn.
+// A cluster of blocks has some hidden units for the whole sequence. Its blocks divide k. For its part of k, a block has
+// the weights of all the cluster's units in shared memory, and multiplies them by this part of the previous step's
+// results from all clusters (forward h, backward the gradients of the gates). To read these results takes most of the
+// time; a block reads only its part of them, and no weights. The blocks send one another sums through distributed
+// shared memory (DSMEM), and each finishes some of the sums: forward a block of a pair has half of the units, backward
+// each of eight blocks has a quarter of a tile's 64 rows and half of the units. A warpgroup of each block has a tile to
+// itself, from copies to stores, so that one tile is multiplied while another waits. Steps exchange results through
+// global memory, in the layout of the products, by bulk copies. A counter per tile shows that all clusters have written
+// a step. Steps alternate between two copies. A block arrives at step i when its products have ended, and no block
+// writes the copy that step i - 1 has read before all blocks have arrived at step i. Floats, if TF32 is allowed, are
+// exchanged and multiplied as in Note [Floats in one half] (../numbers/halves.cuh): every eight numbers of a row have a
+// scale, and its exponent is exchanged with them. The reader brings a row's numbers to the scale of the largest that it
+// reads, and each column of weights has a scale. If not all tiles fit at once, rows take turns, with a launch for each
+// turn.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct ManyRowsShape {
   LLTM_JIT_HOST_DEVICE constexpr int received_eights(int gates) const {
     return own_eights() * (backward() ? 1 : gates);
   }
-  // Bytes of sums that a tile receives.
+  // Bytes of the sums that a tile receives.
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int gates) const {
     return received_eights(gates) * (backward() ? blocks * 512 : 2048);
   }

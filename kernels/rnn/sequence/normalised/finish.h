@@ -16,7 +16,7 @@ LLTM_JIT_HOST_DEVICE void finish_step(const T (&p)[CellTraits<Cell>::kParameters
   }
 }
 
-// The gradients of what finish() is given, `now` as step() has left it.
+// The gradients of finish()'s arguments, with `now` as step() has left it.
 template <typename Cell, typename T>
 struct FinishGradients {
   using Traits = CellTraits<Cell>;

@@ -39,7 +39,7 @@ template <typename T>
 LLTM_JIT_HOST_DEVICE T abs(const T& x) {
   return Math<T>::abs(x);
 }
-// As torch's: NaN of NaN, and the derivative at 0 is 0.
+// As in torch: relu of NaN is NaN, and the derivative at 0 is 0.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T relu(const T& x) {
   return Math<T>::where_positive(x, x, Math<T>::where_positive(T(0) - x, T(0), x - x));

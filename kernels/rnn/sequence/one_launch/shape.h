@@ -2,12 +2,11 @@
 //
 // Note [Sequences in one launch]
 // A set of blocks runs all steps for a few rows of the batch: one block, a cluster, or any number of blocks, which
-// do some of this in another way (Note [The whole grid]). Each block has some groups of 16 hidden units, and their
-// weights. A warp has the weights of one group and a part of k, in registers as operands A of the tensor cores, and
-// in shared memory if they do not fit. The operand B, h of the step before (backward: the gradients of the gates of
-// the step after), covers all units of the cluster: each block keeps a copy in shared memory, and each step sends
-// its results to the copies of all others. The sums of a group's warps meet in one or more of them, which finish
-// the step in float.
+// exchange h in another way (Note [The whole grid]). Each block has some groups of 16 hidden units, and their weights.
+// A warp has the weights of one group and a part of k, in registers as operands A of the tensor cores, and in shared
+// memory if they do not fit. The operand B is h of the step before (backward: the gradients of the gates of the step
+// after), for all units of the cluster. Each block keeps a copy in shared memory, and each step sends its results to
+// the copies of all other blocks. One or more of a group's warps add up the sums of all, and finish the step in float.
 #pragma once
 
 #include <cstdint>
@@ -47,25 +46,25 @@ struct SequenceShape {
     return rows > 8 ? rows / 8 : 1;
   }  // columns of B: tiles of 8
   LLTM_JIT_HOST_DEVICE constexpr int phase_tiles() const { return row_tiles() / phases; }
-  // Whether a phase begins the loads of the next one, which pays if products take long.
+  // Whether a phase begins the loads of the next phase, which pays if products take long.
   LLTM_JIT_HOST_DEVICE constexpr bool loads_ahead() const { return phases > 1 && bytes == 4; }
   // Warps of a group that finish, a tile of rows each.
   LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
-  // Forward, a step of few rows in one block is so short that memory answers some steps later.
+  // Forward, a step of few rows in one block is so short that a load ends some steps later.
   LLTM_JIT_HOST_DEVICE constexpr int forward_stages() const {
     return blocks == 1 && groups <= 2 && rows <= 4 ? 2 * kStages : kStages;
   }
-  // One block of floats with so few units that all wait for the instructions of one warp.
+  // One block of floats with so few units that all warps wait for the instructions of one.
   LLTM_JIT_HOST_DEVICE constexpr bool small_floats() const {
     return blocks == 1 && bytes == 4 && groups <= (tf32 || rows == 2 ? 4 : 2);
   }
-  // Whether other warps load what the finishing ones read, backward in a cluster.
+  // Whether other warps load what the finishing warps read, backward in a cluster.
   LLTM_JIT_HOST_DEVICE constexpr bool helped() const {
     return blocks > 1 && !grid && splits >= 2 * finishers();
   }
   LLTM_JIT_HOST_DEVICE constexpr int warps() const { return groups * splits; }
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps(); }
-  // Backward: whether as many other warps compute the derivatives, Note [Derivatives beside].
+  // Backward: whether as many other warps as finish compute the derivatives, Note [Derivatives beside].
   LLTM_JIT_HOST_DEVICE constexpr bool derives_beside() const {
     return small_floats() && splits == finishers() && warps() <= (rows == 2 ? 4 : 2);
   }

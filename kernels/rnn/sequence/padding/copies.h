@@ -8,7 +8,7 @@
 
 namespace lltm_jit {
 
-// A copy that writes all of the target; elements that the source lacks become `others`.
+// A copy that writes the whole target; elements that the source lacks become `others`.
 struct RowCopy {
   const void* source;  // or null for zeros
   const void* addend;  // added to the source, with its layout; or null

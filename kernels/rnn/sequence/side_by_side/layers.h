@@ -8,7 +8,7 @@
 // same rows of the arrays for all of its layers, and layer l reads the previous launch's rows of the layer below.
 // Between launches, one batch of products computes these gates. The backward pass goes the other way round.
 //
-// The state passes from part to part like the results of a call: in 16 bits, its output is rounded there.
+// The state passes from part to part like the results of a call: in 16 bits, the output is rounded between parts.
 #pragma once
 
 #include <ATen/core/Tensor.h>

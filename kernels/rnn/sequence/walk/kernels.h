@@ -1,11 +1,11 @@
 // Contract of the kernels for cells without a product.
 //
 // Note [Cells without a product]
-// A lane has one or two units of a row, and goes through the steps with no other unit's help. What limits it is the
-// memory: enough steps must be on their way at once. If the cell is linear in its states, the warps of a block have
-// consecutive parts of each tile of steps: each composes the map of its part, factors * states + sums, and then knows
-// the states that its part begins with from the maps of the parts before. Few rows also divide the sequence into
-// pieces for several blocks: a launch before computes the maps of all pieces. Other cells have one warp in a block.
+// A lane has one or two units of a row, and goes through the steps alone. The memory limits its speed, so many steps
+// must be on their way at once. If the cell is linear in its states, the warps of a block have consecutive parts of
+// each tile of steps. Each warp composes the map of its part, factors * states + sums, and the maps of the parts before
+// give the states at the beginning of its part. If there are few rows, several blocks also share the sequence in
+// pieces, and an earlier launch computes the maps of all pieces. Other cells have one warp in a block.
 #pragma once
 
 #include "rnn/sequence/kernels.h"
@@ -42,7 +42,7 @@ LLTM_JIT_HOST_DEVICE constexpr WalkShape walk_shape(const SequenceBackwardArgs*,
   return walk_shape(linear, states, gates + states + 1, bytes);
 }
 
-// Steps are counted in the order of the walk: backward, the first is the last one.
+// Steps are counted in the order of the walk: backward, the first step is the sequence's last.
 template <typename Sequence>
 struct WalkArgs {
   Sequence sequence;

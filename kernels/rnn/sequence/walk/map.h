@@ -1,4 +1,4 @@
-// A step of a cell that is linear in its states, as the map that it is.
+// A step of a cell that is linear in its states, as a linear map.
 #pragma once
 
 #include "core/math/dual.h"

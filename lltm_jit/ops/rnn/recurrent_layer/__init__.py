@@ -43,8 +43,8 @@ class RecurrentLayer(Directions):
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
     ``parameters_lk`` of shape (P, H) if the cell has any. The other direction's names end in
     ``_reverse``. All are initialised uniformly in ±1/sqrt(H). In the equations of a cell, ``x`` is
-    the product of ``weight_ih`` and the input, and ``y`` that of ``weight_hh`` and the old output,
-    each with its bias.
+    the product of ``weight_ih`` and the input, and ``y`` is the product of ``weight_hh`` and the
+    old output, each with its bias.
 
     Args:
         input_size: I, the number of features of ``input``.
@@ -57,13 +57,13 @@ class RecurrentLayer(Directions):
         bidirectional: whether a second set of cells runs from the last step to the first.
         proj_size: the number of features that the output is projected to, less than H; 0 for no
             projection. It is only for an :class:`~lltm_jit.LSTM` without heads.
-        checkpoint: if not 0, the layer keeps the state only every so many steps for the backward
-            pass, which recomputes the steps between. This saves the memory for their gates, but has
-            no effect under :mod:`torch.func`.
+        checkpoint: if not 0, the layer keeps the state only after every ``checkpoint`` steps, and
+            the backward pass recomputes the steps between. This saves the memory for their gates,
+            but has no effect under :mod:`torch.func`.
         num_heads: N, the number of heads that the hidden units are divided into. Heads have no
             recurrent weights between them: ``weight_hh_lk`` has the shape (N, GH/N, H/N), the
-            diagonal blocks of the gates' matrices. With N = H each unit sees its own old output
-            alone, so that an RNN with relu is an IndRNN.
+            diagonal blocks of the gates' matrices. With N = H each unit sees only its own old
+            output, so that an RNN with relu is an IndRNN.
         device: the device of the parameters.
         dtype: the dtype of the parameters: half, bfloat16, float or double.
 
@@ -79,14 +79,14 @@ class RecurrentLayer(Directions):
         gates of all steps, rounded to 16 bits, and the forward pass then uses these.
 
         **Floats on a GPU.** Products (GEMMs) have the precision of torch's recurrent layers, which
-        ``torch.backends.cudnn.rnn.fp32_precision`` sets. With ``"tf32"``, the default, the
-        factors of large products are rounded to the 11 bits of TF32. With ``"ieee"``, or
+        ``torch.backends.cudnn.rnn.fp32_precision`` sets. With ``"tf32"``, the default, the factors
+        of large products are rounded to the 11 bits of TF32. With ``"ieee"``, or
         ``torch.backends.cudnn.allow_tf32 = False``, they keep 22 bits, which is nearly all of a
-        float. Either way a factor may also have an error of 2^-39 of the largest weight of the
-        layer, or of the largest number in its row of the state. This counts where 22 bits are
-        wanted and such numbers differ by a factor of more than 2^17. An example is an RNN with relu
-        whose units have very different sizes: use double there. A backward pass has the precision
-        of its forward pass. Higher derivatives use torch's own products, which follow
+        float. In both cases a factor may also have an error of 2^-39 of the largest weight of the
+        layer, or of the largest number in its row of the state. This matters if you want 22 bits
+        and such numbers differ by a factor of more than 2^17, as in an RNN with relu whose units
+        have very different sizes: use double there. A backward pass has the precision of its
+        forward pass. Higher derivatives use torch's own products, which follow
         ``torch.backends.cuda.matmul.fp32_precision``.
 
         **Sizes on a GPU.** Any H takes about as long as the next multiple of 16. A call of several
@@ -112,19 +112,19 @@ class RecurrentLayer(Directions):
             hx: the state before the first step, in the form in which this function returns it:
                 ``h_0`` for a cell with one state, else a tuple ``(h_0, c_0, ...)``. Each is
                 (num_layers * D, B, H), or (num_layers * D, H) without a batch; zeros by default.
-            lengths: (B,), the number of steps of each sequence, as an alternative to packing.
-                After the end of a sequence its input may be anything, and its output is zero. Its
-                last state is the one after its own last step. The values of a tensor on a GPU are
-                not checked: one above the number of steps counts as all steps. A compiled
-                program takes each number of a list as one more input; a tensor is quicker there.
-            reset: a mask with the shape of ``input`` without its features, or with one. The state
-                is set to zero before each marked step, for example where an episode begins. A mark
-                at step t stands between the steps t - 1 and t: there the reverse direction is
-                reset, too.
-            reset_to: the state that a reset sets, in place of zeros: in the form of ``hx``, or with
-                the dimension of the steps in front of that, (L, num_layers * D, B, H) or
-                (L, num_layers * D, H), where a mark at step t takes the state at t. B may be 1, for
-                a state of all rows. Differentiable, as ``hx`` is.
+            lengths: (B,), the number of steps of each sequence, as an alternative to packing. After
+                the end of a sequence its input may be anything, and its output is zero. Its last
+                state is the state after its own last step. The values of a tensor on a GPU are not
+                checked: a length above the number of steps counts as all steps. In a compiled
+                program use a tensor, because each number of a list is one more input.
+            reset: a mask with the shape of ``input`` without its features, or with one feature. The
+                state is set to zero before each marked step, for example where an episode begins. A
+                mark at step t is between the steps t - 1 and t; the reverse direction is reset
+                there, too.
+            reset_to: the state that a reset sets in place of zeros. It has the form of ``hx``; or
+                the dimension of the steps stands in front, (L, num_layers * D, B, H) or (L,
+                num_layers * D, H), and a mark at step t takes the state at t. B may be 1, for one
+                state of all rows. It is differentiable, like ``hx``.
             return_states: whether to return the states of all steps, too; not for packed sequences.
 
         Returns:

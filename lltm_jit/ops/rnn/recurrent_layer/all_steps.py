@@ -15,9 +15,9 @@ from lltm_jit.ops.rnn.recurrent_layer.types import Pass, Results
 from lltm_jit.ops.rnn.sequence import HOLDS, RESETS, Args, run_all_steps, run_sequence
 
 # Note [States after resets]
-# The operator returns the state that each step begins with. That is the one after the step before,
-# unless rows are reset between them. For these rows, all steps are computed again as the rows of
-# one large batch, in a single step with one GEMM.
+# The operator returns the state at the beginning of each step. It is the state after the step
+# before, unless a reset lies between the two. For rows with resets, all steps are computed again as
+# the rows of one large batch, in a single step with one GEMM.
 
 
 def run_cells(cell: str, args: Args, how: Pass, bidirectional: bool = False) -> Results:

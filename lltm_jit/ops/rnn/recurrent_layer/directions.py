@@ -1,4 +1,4 @@
-"""The layers and directions of a call, in turn: of all calls but the ordinary ones of ``plain.py``.
+"""Runs the layers and directions of a call in turn, except for the ordinary calls of ``plain.py``.
 
 Sizes: L is the number of steps, B the batch size, I the input size, H the hidden size, D the number
 of directions, S the states of the cell.
@@ -92,7 +92,7 @@ class Directions(Warmed):
             return False
         if not self.cell.ordinary:
             return False
-        # Compiled or recorded calls are not for one GPU or size.
+        # A compiled or recorded call is not for one GPU or size alone.
         if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) is not Tensor:
             return x.is_cuda and units % ALIGNED == 0
         if x.is_cpu and self.proj_size:  # it may run by steps, which have one direction

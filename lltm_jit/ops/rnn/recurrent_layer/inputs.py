@@ -53,7 +53,7 @@ def refuse_wrong_arguments(
         refuse(layer, "num_layers to be at least 1", repr(num_layers), ValueError)
     most = max(hidden_size - 1, 0) if projects else 0
     if proj_size > most:
-        wanted = f"less than hidden_size = {most + 1}" if projects else "0, except of an LSTM"
+        wanted = f"less than hidden_size = {most + 1}" if projects else "0, except for an LSTM"
         refuse(layer, f"proj_size to be {wanted}", proj_size, ValueError)
     refuse_non_number(layer, "dropout", dropout)
     if isinstance(dropout, bool) or not 0 <= dropout <= 1:

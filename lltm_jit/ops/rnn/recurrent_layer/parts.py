@@ -45,10 +45,10 @@ def run_in_turn(
 ) -> tuple[list[Tensor], Tensor, Tensor, Tensor | None]:
     """Run over parts of a sequence in turn, from the last on if ``reverse``.
 
-    A part has the first rows of the batch; the first part has all of them. A row's last states are
-    those of the last part that has it. ``h`` is h_0 (B, ·), and ``c`` is c_0 (S-1, B, H), or None
-    for zeros; ``sizes`` are the features of h, then S-1 and H of c. Returns the outputs of
-    the parts, h_n, c_n, and the other states after each step.
+    A part has the first rows of the batch; the first part has all rows. A row's last states are
+    those of the last part that has the row. ``h`` is h_0 (B, ·), and ``c`` is c_0 (S-1, B, H), or
+    None for zeros; ``sizes`` are the features of h, then S-1 and H of c. Returns the outputs of the
+    parts, h_n, c_n, and the other states after each step.
     """
     if len(parts) == 1:
         x, *controls = parts[0]

@@ -22,15 +22,15 @@ from lltm_jit.ops.rnn.sequence import (
 )
 
 # Note [Projections]
-# A step multiplies twice: h = W_hr u of its hidden units u, then W_hh h. So u has the recurrence of
-# an LSTM without projection, with the recurrent weights W_hh W_hr. That runs in one call, and one
-# GEMM then projects all steps. h_0 is not the projection of any u, so u starts at zero, and the
-# product W_hh h_0 is added to the gates of each row's first step. In the same way, the product with
-# an h that rows are reset to is added after each reset.
+# A step multiplies twice: its hidden units u give h = W_hr u, and then W_hh h. So u has the
+# recurrence of an LSTM without projection, with the recurrent weights W_hh W_hr. This recurrence
+# runs in one call, and one GEMM then projects all steps. h_0 is not the projection of any u, so u
+# starts at zero, and the product W_hh h_0 is added to the gates of each row's first step. In the
+# same way, the product with an h that rows are reset to is added after each reset.
 #
-# That takes P * 4HH multiplications per call and 4HH per row and step, instead of 5HP. On a GPU
-# this is little compared with the launches that it saves. On a CPU it is much if H is large or
-# steps are few, as in streams: then each step runs as torch operations.
+# The product of the weights takes P * 4HH multiplications per call, and a step takes 4HH per row
+# instead of 5HP. On a GPU this is little compared with the launches that it saves. On a CPU it is
+# much if H is large or steps are few, as in streams: then each step runs as torch operations.
 
 
 def run_projected(

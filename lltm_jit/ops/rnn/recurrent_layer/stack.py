@@ -1,4 +1,4 @@
-"""Stacks of small layers on a GPU in a wavefront: each layer runs a part behind the one below it.
+"""Stacks of small layers on a GPU in a wavefront: each layer is one part behind the one below.
 
 Note [Layers side by side] in ``kernels/rnn/sequence/side_by_side/layers.h``. L is the number of
 steps, B the batch size, N the number of layers, H the hidden size, G and S the gates and states of

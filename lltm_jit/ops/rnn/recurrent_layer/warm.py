@@ -141,8 +141,8 @@ class Warmed(TorchLayer):
     ) -> None:
         """Compile the kernels that calls need on the GPU, so that no call waits for a compiler.
 
-        On a GPU kernels are compiled for one batch size, hidden size and dtype, by the first call.
-        Calls of few steps may need other kernels, which this compiles, too. All of them stay in the
+        On a GPU, the first call compiles kernels for its batch size, hidden size and dtype. Calls
+        of few steps may need other kernels, which this compiles, too. All of them stay in the
         cache: another process only loads them. ``python -m lltm_jit warm`` does this without a
         layer, and for a GPU of another machine.
 
@@ -159,8 +159,8 @@ class Warmed(TorchLayer):
             BuildError, CacheError: as :func:`lltm_jit.load`.
 
         Example:
-            Before the first batch of a job. (Before you capture a CUDA graph, call the layer itself
-            once: a call sets up more than kernels.) ::
+            Compile before the first batch of a job. (Before you capture a CUDA graph, call the
+            layer itself once: a call sets up more than kernels.) ::
 
                 lstm = lltm_jit.LSTM(64, 512, device="cuda", dtype=torch.half)
                 lstm.warm(64)

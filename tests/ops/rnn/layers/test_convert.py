@@ -285,7 +285,7 @@ def test_what_is_left_is_named_with_the_reason(way):
     make, reason = LEFT[way]
     model = nn.Sequential(nn.Linear(5, 5), make())
     kind = type(model[1])
-    message = rf"^convert\(\) leaves as they are:\n  1 \({kind.__name__}\): .*{reason}"
+    message = rf"^convert\(\) does not replace:\n  1 \({kind.__name__}\): .*{reason}"
     with pytest.warns(UserWarning, match=message) as found:
         lltm_jit.convert(model)
     assert found[0].filename == __file__
@@ -294,7 +294,7 @@ def test_what_is_left_is_named_with_the_reason(way):
 
 def test_revert_names_what_torch_has_no_layer_for():
     model = nn.Sequential(lltm_jit.LLTM(5, 7), lltm_jit.GRU(7, 7))
-    expected = r"^revert\(\) leaves as they are:\n  0 \(LLTM\): torch has no such layer$"
+    expected = r"^revert\(\) does not replace:\n  0 \(LLTM\): torch has no such layer$"
     with pytest.warns(UserWarning, match=expected):
         lltm_jit.revert(model)
     assert [type(each) for each in model] == [lltm_jit.LLTM, nn.GRU]

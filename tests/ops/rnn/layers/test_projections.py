@@ -223,7 +223,7 @@ def test_exported_programs_take_other_batch_sizes():
 def test_what_has_no_projection_refuses_one():
     for kind in (lltm_jit.GRU, lltm_jit.RNN, lltm_jit.LLTM):
         message = (
-            rf"^{kind.__name__}\(\): expected proj_size to be 0, except of an LSTM, but got 3$"
+            rf"^{kind.__name__}\(\): expected proj_size to be 0, except for an LSTM, but got 3$"
         )
         with pytest.raises(ValueError, match=message):
             kind(F, H, proj_size=P)

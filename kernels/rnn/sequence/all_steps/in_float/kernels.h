@@ -1,18 +1,16 @@
 // Products (GEMMs) of large float matrices on tensor cores.
 //
 // Note [Products of all steps in float]
-// Tensor cores multiply halves many times as fast as other units multiply floats. A float is the sum of two
-// halves, Note [Floats in two halves] (numbers/halves.cuh), and three of the four products of parts count. The
-// right factor is split beforehand, into tiles in the layout of the tensor cores. A warp splits the left factor
-// as it reads it, because that is the larger one: the gates' gradients, or the rows of all steps.
-// Each row of A and each column of B has a scale of its own, a power of two, so that a result
-// depends on its row and column alone, as in float. A number that is not finite has no parts: a
-// result that it makes infinite or NaN is computed again, from floats.
-// Tensor cores truncate their sums. So each of these sums covers only a piece of the depth, and rounded
-// additions make the long sums. If there are few tiles of results, blocks divide the depth as well
-// (split-k), and a kernel adds their sums. With TF32 the library is as fast.
-// The kernel is for chips of 9.0, whose instructions read the left factor from registers. On other
-// chips the library multiplies floats.
+// Tensor cores multiply halves many times as fast as other units multiply floats. A float is the sum of two halves,
+// Note [Floats in two halves] (numbers/halves.cuh), and three of the four products of parts count. The right factor is
+// split beforehand, into tiles in the layout of the tensor cores. The left factor is larger (the gates' gradients, or
+// the rows of all steps), so a warp splits it as it reads it. Each row of A and each column of B has a scale of its
+// own, a power of two, so that a result depends on its row and column alone, as in float. A number that is not finite
+// has no parts: a result that is infinite or NaN is computed again, from floats. Tensor cores truncate their sums. So
+// each of these sums covers only a piece of the depth, and rounded additions make the long sums. If there are few tiles
+// of results, blocks divide the depth as well (split-k), and a kernel adds their sums. With TF32 the library is as
+// fast. The kernel is for chips of 9.0, whose instructions read the left factor from registers. On other chips the
+// library multiplies floats.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // Products over all steps of small layers on a GPU.
 //
 // Note [Small products of all steps]
-// For a small product with a bias, or with a depth of many rows, the library launches several kernels, and two more
-// for the sums that are a bias's gradient. Here, one kernel does all of this. A block has a tile of results. Its
-// warps share the depth: each computes the whole tile for its part, and their sums are added in the order of the
-// warps. If there are many rows, a cluster of blocks shares them. Sums are in float, and no factor is rounded.
+// For a small product with a bias, or with a depth of many rows, the library launches several kernels, and two more for
+// a bias's gradient. Here, one kernel does all of this work. A block has a tile of results. Its warps share the depth:
+// each computes the whole tile for its part of the depth, and the parts' sums are added in the order of the warps. If
+// there are many rows, a cluster of blocks shares them. Sums are in float, and no factor is rounded.
 #pragma once
 
 #include <cstdint>
