@@ -168,7 +168,7 @@ struct StepMath {
     });
   }
 
-  // The values that a step was computed from. first: whether it is the row's first one.
+  // The inputs of a step. first: whether it is the row's first step.
   static __device__ __forceinline__ void read_step(const SequenceBackwardArgs& of, int64_t step,
                                                    bool resets, bool first, const Place& place,
                                                    Step (&in)[kUnits]) {
@@ -219,7 +219,7 @@ struct StepMath {
       }
       wait_for_predecessor();
       auto* grad_output_state = static_cast<state_t*>(args.grad_output_state) + place.in_state();
-      // The gradient from the step after.
+      // The gradient from the next step.
       state_t grad_after[kUnits];
       const auto set = [&](int e, state_t value) { grad_after[e] = value; };
       if (args.is_last()) {

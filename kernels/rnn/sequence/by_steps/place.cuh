@@ -43,7 +43,7 @@ struct StepPlace {
 #pragma unroll
     for (int e = 0; e < kUnits; ++e) function(e, opmath_t<element_t>(0));
   }
-  // State k of those that the row is reset to before a step.
+  // State k of the states that a reset before a step sets.
   template <typename Args, typename Function>
   __device__ __forceinline__ void read_reset(const Args& of, int64_t step, int k,
                                              const Function& function) const {

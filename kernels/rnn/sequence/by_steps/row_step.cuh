@@ -8,12 +8,12 @@
 
 namespace lltm_jit {
 
-// Sums over all threads of a block, each of which gets them. A kernel has each slot once, so that no barrier comes
-// before what is written to it.
+// Sums over all threads of a block; each thread gets them. A kernel uses each slot once, so that no barrier is needed
+// before a write to it.
 template <typename T>
 class RowSums {
  public:
-  // What threads without units add does not count.
+  // The numbers of threads without units do not count.
   __device__ __forceinline__ explicit RowSums(bool inside) : inside_(inside) {}
 
   template <int kSlot>
@@ -29,8 +29,8 @@ class RowSums {
     }
   }
 
-  // The mean, and the sum of the squares around it, of so many numbers of each thread: by each warp around its own mean
-  // first, which loses no digits. `all`: numbers of a row.
+  // The mean, and the sum of the squares around it, of kCount numbers of each thread. Each warp first uses its own
+  // mean, so that no digits are lost. `all`: how many numbers a row has.
   template <int kSlot, int kCount>
   __device__ __forceinline__ void moments(const T (&numbers)[kCount], int64_t all, T* mean,
                                           T* squares) const {

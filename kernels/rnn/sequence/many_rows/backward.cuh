@@ -167,7 +167,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     });
   }
 
-  // Computes a step's derivative from the gradients that the step after has left in `own`.
+  // Computes a step's derivative from the gradients that the next step has left in `own`.
   __device__ __forceinline__ void finish(const Place& place, int64_t step, const Inputs& in,
                                          Elements& own) const {
     Two of_inputs[kAdds ? 1 : kGates][kItems][2], of_hidden[kGates][kItems][2];

@@ -1,5 +1,5 @@
-// Parts that the kernels of Note [Many rows] (shape.h) share: the blocks of a cluster, the layout
-// of their memory, and the exchange of data.
+// What the kernels of Note [Many rows] (shape.h) share: the blocks of a cluster, the layout of their memory, and the
+// exchange of data.
 #pragma once
 
 #include "core/launch/block.cuh"

@@ -6,7 +6,7 @@
 
 namespace lltm_jit {
 
-// The eights of a part: all parts but the last one have equally many.
+// The eights of a part: all parts except the last have equally many.
 template <typename Block>
 __device__ __forceinline__ constexpr int eights_of(int part) {
   return min(Block::kPart, Block::kEights - part * Block::kPart);

@@ -1,14 +1,14 @@
 // Floats as operands of 16-bit tensor cores.
 //
 // Note [Floats in two halves]
-// A float is the sum of two halves, whose 22 bits and two signs are as good as its 24 bits, if both halves are
-// in range. So numbers are scaled by a power of two that brings the largest of them to 2^14. Numbers that are
-// smaller than it by more than 2^17 then lose bits; the error is at most 2^-39 of the largest number. That
-// matters only where small weights meet large states, or large weights small states: for example where a
-// layer's units differ in size, which no scale of whole rows changes. The layers' docstring says so, and
-// test_tf32.py has the bound. Of the four products of parts, the smallest is below the last bit, which leaves
-// three products with k = 16. The parts of Note [Single precision on tensor cores] need six products with k =
-// 8, which take as long each. The weights' halves are made once, and take no more room than the weights.
+// A float is the sum of two halves, whose 22 bits and two signs are as good as its 24 bits, if both halves are in
+// range. So numbers are scaled by a power of two that brings the largest of them to 2^14. Numbers that are smaller than
+// the largest by a factor of more than 2^17 then lose bits; the error is at most 2^-39 of the largest number. This
+// matters only where small weights meet large states, or large weights small states: for example if a layer's units
+// differ in size, which a scale of whole rows cannot change. The layers' docstring says so, and test_tf32.py has the
+// bound. Of the four products of parts, the smallest is below the last bit, which leaves three products with k = 16.
+// The parts of Note [Single precision on tensor cores] need six products with k = 8, each of which takes as long. The
+// weights' halves are made once, and take no more room than the weights.
 //
 // Note [Floats in one half]
 // TF32 keeps 11 bits of a float, as half does. If the user allows TF32, only the upper parts are

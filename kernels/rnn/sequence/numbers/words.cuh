@@ -10,8 +10,8 @@ namespace lltm_jit {
 
 // -------------------------------------------------------------------------------- shared memory --
 
-// Hides a number from the compiler. Otherwise, at each step, while others wait, the compiler would compute
-// the number anew instead of keeping it in a register; or it would keep results that are computed from it.
+// Hides a number from the compiler. Otherwise each step would compute the number anew, while other warps wait, instead
+// of keeping it in a register; or the compiler would keep results that are computed from it.
 __device__ __forceinline__ uint32_t keep(uint32_t number) {
   asm volatile("" : "+r"(number));
   return number;

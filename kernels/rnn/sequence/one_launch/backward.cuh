@@ -1,8 +1,8 @@
 // The backward pass of a sequence in one launch: the gradients of the gates.
 //
 // The gradient of a step's output is the product of the gradients of the next step's gates and the weights;
-// products/gradients.cuh brings it to the warps that need it. While a warp waits for it, it computes everything in
-// the step's derivative that does not need it, or another warp has done so, Note [Derivatives beside].
+// products/gradients.cuh brings this product to the warps that need it. While a warp waits for it, the warp computes
+// the rest of the step's derivative, or another warp has done so, Note [Derivatives beside].
 #pragma once
 
 #include "rnn/sequence/one_launch/cell/backward.cuh"
@@ -33,8 +33,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   using Beside = DerivativesBeside<Cell, scalar_t, Shape, kControls, kAllStates>;
   using Deriving = DerivingThread<Cell, scalar_t, Shape, kControls, kAllStates>;
 
-  // The gradients of the initial state have an iteration of their own; inside the same loop if receiving them makes
-  // products, which would otherwise be compiled twice.
+  // The gradients of the initial state have an iteration of their own. It is inside the same loop if receiving them
+  // takes products, because these would otherwise be compiled twice.
   static constexpr int kIterationsAfter = kSendsParts ? 0 : 1;
 
   // Shared memory.
@@ -101,7 +101,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     gradients_.start();
   }
 
-  // In a block or a grid, all warps make sums for those that finish.
+  // In a block or a grid, all warps make sums for the warps that finish.
   __device__ __forceinline__ bool receives() const {
     return !kSendsParts || place_.lane.finishes();
   }

@@ -21,7 +21,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords,
       Facts::kCluster;
   static constexpr int kRowTiles = kShape.phase_tiles(), kPhases = kShape.phases;
-  // Two rows: gates need not be arranged, and are read while tensor cores work.
+  // With two rows, gates need not be arranged, and are read while tensor cores work.
   static constexpr bool kReadsEarly = kShape.rows == 2;
   // Note [Sent as multiplied].
   static constexpr bool kSendsHalves =
@@ -191,7 +191,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   __device__ __forceinline__ auto operands_of(int step, int phase) const {
     return exchange_.operands(step - 1) + phase * kRowTiles * kShape.tile_bytes();
   }
-  // The first loads of the next phase, which are on their way while this one is finished.
+  // The first loads of the next phase, which are in flight while this phase is finished.
   __device__ __forceinline__ void load_after(int step, int phase) {
     const bool last = phase + 1 == kPhases;
     if (last && step + 1 == place_.steps) return;

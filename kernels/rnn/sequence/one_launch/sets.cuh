@@ -39,8 +39,8 @@ __device__ __forceinline__ void for_sets(const SequenceSizes& sizes, const Funct
   }
 }
 
-// Runs a kernel: Thread::run(args, shared, set) for the block's sets. What follows does not start early: the
-// blocks of another sequence would gather, several per SM, on the SMs that this one leaves free.
+// Runs a kernel: Thread::run(args, shared, set) for the block's sets. The next kernel does not start early: the blocks
+// of another sequence would gather, several per SM, on the SMs that this sequence leaves free.
 template <typename Thread, typename Shape, typename Args>
 __device__ __forceinline__ void run_sequence(const Args& args) {
   if constexpr (kRunsHere<Shape>) {

@@ -89,7 +89,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 #pragma unroll
       for (int of = 0; of < kStates; ++of) step.factors[s][of] = found.factors[of][s];
       step.sums[s] = step.cuts ? T(0) : found.factors[0][s] * grad;
-      // Behind a cut, this gradient is the one of the state that the row was reset to: run_step_of adds it there.
+      // After a cut, this is the gradient of the state that the reset has set: run_step_of adds it there.
       if (s > 0 && !step.cuts && args_.grad_saved_cells.data) {
         step.sums[s] = step.sums[s] + given(index, s, e);
       }
@@ -167,7 +167,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   __device__ __forceinline__ T grad_output_of(const Loaded& loaded, int e) const {
     return has_grad_ ? T(loaded.grad_output[e]) : T(0);
   }
-  // Adds to the gradient of a state that the row was reset to, which no other step has.
+  // Adds to the gradient of a state that a reset has set, which no other step has.
   __device__ __forceinline__ void add_to_reset(int64_t index, int state, int e,
                                                const T& grad) const {
     const auto& array = state == 0 ? args_.grad_reset_h : args_.grad_reset_cells;

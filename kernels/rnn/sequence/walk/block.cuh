@@ -120,7 +120,8 @@ class WalkBlock {
       });
     }
     if (Walk::kResets && lane_ == 0) shared().cuts[copy][warp_] = maps[0].cuts;
-    // One barrier a tile: who writes a copy again has passed the next barrier, behind all who read it.
+    // One barrier for each tile is enough: a warp that writes a copy again has passed the next barrier, after all its
+    // readers.
     __syncthreads();
     T mine[kStates][kUnits];
 #pragma unroll

@@ -8,7 +8,7 @@
 
 namespace lltm_jit {
 
-// What the states become over some steps; a reset among them cuts off the states before.
+// The map of the states over some steps; a reset among them cuts off the earlier states.
 template <typename Cell, typename T>
 struct WalkMap {
   static constexpr int kStates = Cell::kStates, kNumbers = kStates * (kStates + 1);

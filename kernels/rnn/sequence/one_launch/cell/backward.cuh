@@ -9,8 +9,8 @@
 
 namespace lltm_jit {
 
-// Where the gradients of the states that rows are reset to before an iteration's step are added, and before the step of
-// the iteration before.
+// Where the gradients of the states of resets are added: of resets before an iteration's step, and before the step of
+// the previous iteration.
 template <typename Shape>
 struct ResetGradients {
   const LanePlace<Shape>& place;
@@ -44,7 +44,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   struct Ordinary {
     CellDerivative<Cell, T> derivatives[kElements];
   };
-  // Of a cell that normalises: a step on normalised gates, the state that is normalised, and what both were divided by.
+  // For a cell that normalises: a step on normalised gates, the state that is normalised, and the divisors of both.
   struct Normalised {
     Step in[kElements];
     float state[kElements], gate_scale[kElements], state_scale[kElements];
@@ -79,7 +79,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  // iteration: the one whose step is derived.
+  // iteration: the iteration whose step is derived.
   template <typename Steps, typename Controls>
   __device__ __forceinline__ void prepare(const Steps& steps, const Controls& controls,
                                           const LanePlace<Shape>& place,
@@ -155,8 +155,8 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and the other
-  // gradients for the step before, given the part of the output's gradient that comes from the gates of the step after.
+  // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and the other gradients
+  // for the previous step, given the part of the output's gradient that comes from the next step's gates.
   template <typename Controls, typename Sums>
   __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
                                          const Prepared& prepared, const Controls& controls,
@@ -189,7 +189,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  // Writes the gradients of the state that the sequence began with, and of the parameters.
+  // Writes the gradients of the initial state and of the parameters.
   __device__ __forceinline__ void write(const Elements<Shape>& elements,
                                         const SequenceBackwardArgs& args,
                                         const ResetGradients<Shape>& of_resets,
@@ -227,7 +227,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     return float(gate(const_cast<Step&>(step), g));
   }
 
-  // The gradients of what a step leaves.
+  // The gradients of a step's results.
   __device__ __forceinline__ void gather(int e, float grad_h, const Prepared& prepared,
                                          T (&grad_now)[kStates]) const {
     grad_now[0] = T(grad_h + prepared.grad_output[e]);
@@ -309,7 +309,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     for (int i = 0; i < kParameters; ++i) {
       grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
     }
-    // The gates' part of what a reset ends is still to come.
+    // The gates' part of a gradient that a reset cuts off is still to come.
     const bool ends = resets && kControls != kGivenResets;
     grad_state_[0][e] = holds ? grad_h : ends ? 0 : float(of_step.old[0]);
 #pragma unroll
@@ -324,8 +324,8 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     if constexpr (kControls == kGivenResets) reset_[e] = resets;
   }
 
-  // The gradient of h before the step after; zero if that is a state that the row was reset to, to whose gradient it is
-  // added.
+  // The gradient of h before the next step. It is zero if a reset set that h: then the gradient is added to that of the
+  // reset's state.
   __device__ __forceinline__ float of_state(int e, float from_gates,
                                             const ResetGradients<Shape>& of_resets) const {
     const float grad_h = grad_state_[0][e] + from_gates;
@@ -338,7 +338,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     return grad_h;
   }
 
-  // The gradients from the step after for this one's states, without the gates' part.
+  // The next step's gradients for this step's states, without the gates' part.
   float grad_state_[kStates][kElements];
   float old_h_[kElements];   // of the sequence
   bool reset_[kElements]{};  // whether the row was reset before the step after

@@ -1,9 +1,9 @@
 // Derivatives of steps that other warps compute.
 //
 // Note [Derivatives beside]
-// In one block, a step of floats takes longer to derive than to multiply. So in small blocks each finishing warp has
-// another one beside it, which reads what the step needs and computes its derivative one iteration ahead. Both meet
-// at the barrier that every iteration has.
+// In one block, the derivative of a step of floats takes longer than its products. So in small blocks each finishing
+// warp has another warp beside it, which reads the step's inputs and computes the derivative one iteration ahead. Both
+// meet at the barrier that every iteration has.
 #pragma once
 
 #include "rnn/sequence/one_launch/cell/backward.cuh"

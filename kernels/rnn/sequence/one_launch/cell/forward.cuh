@@ -76,7 +76,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
         if (n > 0 || !finishes) continue;
         float inputs[kElements] = {};
         if constexpr (kAdds) to_floats<scalar_t>(gates[g], inputs);
-        // With two elements per lane, the half that is not the lane's does not matter.
+        // With two elements per lane, the other half of the pack does not matter.
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];
@@ -85,7 +85,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  // What rows are reset to before the next step, while others still compute this one.
+  // Reads the states of resets before the next step, while other warps still compute this step.
   template <typename Controls>
   __device__ __forceinline__ void read_ahead(const LanePlace<Shape>& place,
                                              const Elements<Shape>& elements,

@@ -8,12 +8,12 @@
 namespace lltm_jit {
 
 // Note [Two copies and no barrier]
-// Step i reads the operand of step i - 1, and writes the other one of two copies. A block p may write its part of
-// step i into the copy of block q as soon as p has all of step i - 1. By then q has sent all its parts of step i -
-// 1, and each of its groups does this only after the last of the group's warps has read step i - 2, whose place
-// step i takes. So everybody waits only for the bytes of a step, which a barrier in each block counts. For that
-// every warp waits for the whole operand: a warp that waited only for the part that it reads could run a step ahead
-// of its own block, into sums that nobody has read yet.
+// Step i reads the operand of step i - 1, and writes the other one of two copies. A block p may write its part of step
+// i into the copy of block q as soon as p has all of step i - 1. By then q has sent all its parts of step i - 1, and
+// each group of q sends only after the last of the group's warps has read step i - 2, whose place step i takes. So a
+// warp waits only for the bytes of a step, which a barrier in each block counts. This works because every warp waits
+// for the whole operand: a warp that waited only for the part that it reads could run a step ahead of its own block,
+// and overwrite sums that nobody has read yet.
 template <typename Shape, int kArrays>
 class ClusterExchange {
   static constexpr SequenceShape kShape = Shape::kShape;

@@ -1,25 +1,24 @@
 // How the blocks of a whole grid exchange a step's results.
 //
 // Note [The whole grid]
-// If the weights are more than a cluster's SMs hold, any number of blocks has them, and the operand of a step goes
-// through memory, in practice through the second-level cache. Each step has a place there, all of whose words are
-// kNothing before. A warp that finishes writes its part. A warp that multiplies reads its k straight into registers,
-// again and again until no word is kNothing any more. So a step has no flags and no fences: a word signals its own
-// arrival, and needs no order with other words.
-// A warp waits only for its own part of k, and may therefore be one step ahead of its block. It cannot be two steps
-// ahead, because it needs some other block's part of the step between, which was computed from all parts of the
-// step before. So sums have two copies, and two barriers.
-// Blocks wait for each other. The launch is cooperative, so that all of them run.
+// If a cluster's SMs cannot hold the weights, any number of blocks shares them, and the operand of a step goes through
+// memory, in practice through the second-level cache. Each step has a place there, whose words begin as kNothing. A
+// warp that finishes writes its part. A warp that multiplies reads its k straight into registers, again and again until
+// no word is kNothing. So a step has no flags and no fences: a word signals its own arrival, and needs no order with
+// other words. A warp waits only for its own part of k, and may therefore be one step ahead of its block. It cannot be
+// two steps ahead, because it needs some other block's part of the step between, which was computed from all parts of
+// the step before. So sums have two copies, and two barriers. Blocks wait for each other. The launch is cooperative, so
+// that all of them run.
 //
 // Note [Places in turn]
 // Steps s and s + kPlaces have the same place, so that memory does not grow with the steps. The operand of step s is
 // written in step s, and read in step s + 1, though loads may begin at the end of step s. The lane that wrote a word
-// resets it to kNothing when it writes its word of step s + 1 + 2 kTurn. For that all readers must have read the word,
-// and must see the reset before they read the place again, for step s + kPlaces.
-// In the steps that are multiples of kTurn each block turns: a barrier, a fence by every thread, and a barrier. What a
-// block did before it turned at step t comes before its words of step t; and these, which every block reads in step
-// t + 1, come before what that block does after its next turn, at t + kTurn. So all blocks know in step t + kTurn what
-// any block did before its turn at t.
+// resets it to kNothing when it writes its word of step s + 1 + 2 kTurn. Before the reset all readers must have read
+// the word, and they must see the reset before they read the place again, for step s + kPlaces. In the steps that are
+// multiples of kTurn each block turns: a barrier, a fence by every thread, and a barrier. What a block did before it
+// turned at step t comes before its words of step t; and these, which every block reads in step t + 1, come before what
+// that block does after its next turn, at t + kTurn. So all blocks know in step t + kTurn what any block did before its
+// turn at t.
 //   Read: a block has read the words of step s before it turns at some t <= s + 1 + kTurn, so that they are reset after
 //   the turn at t + kTurn <= s + 1 + 2 kTurn.
 //   Reset: that is before a turn at some t <= s + 1 + 3 kTurn, and so known from step s + 1 + 4 kTurn on. Loads for step
@@ -29,13 +28,13 @@
 //
 // Note [Phases]
 // While a step's operand is on its way through memory, a block has nothing to multiply. With many rows, a step
-// therefore has two phases, each for half of the rows: one is computed while the other one's operand is on its way.
-// Each phase has its own warps that finish it. All warps meet at the barrier of a phase, where the sums of the
+// therefore has two phases, each for half of the rows: one phase is computed while the other phase's operand is on its
+// way. Each phase has its own warps that finish it. All warps meet at the barrier of a phase, where the sums of the
 // other phase have been read, so that each phase needs one copy of its sums.
 //
 // Note [Streamed weights]
-// Weights that do not fit into a block are in memory, too, in practice in the second-level cache. Each warp writes
-// its own there when the kernel starts, and reads them at each step, a tile ahead of its products.
+// Weights that do not fit into a block are in memory, too, in practice in the second-level cache. Each warp writes its
+// own weights there when the kernel starts, and reads them at each step, one tile ahead of its products.
 #pragma once
 
 #include "rnn/sequence/one_launch/exchange/place.cuh"

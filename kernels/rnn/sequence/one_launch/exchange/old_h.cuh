@@ -36,7 +36,7 @@ __device__ __forceinline__ auto old_h_words(const LanePlace<Shape>& place,
   return words_of_h<scalar_t>(place, pack, h);
 }
 
-// Copies all of it to the block's own operand.
+// Copies the whole initial h to the block's own operand.
 template <typename scalar_t, SequenceControls kControls, typename Shape, typename Exchange>
 __device__ __forceinline__ void copy_old_h(const LanePlace<Shape>& place,
                                            const SequenceForwardArgs& args,

@@ -8,10 +8,10 @@ namespace lltm_jit {
 
 // Note [Sums of a row]
 // Each warp that finishes has 16 units of its rows. It computes two numbers for each row, such as the mean and the
-// squares around it, and sends both to every block of the cluster. There each such warp waits until those of all groups
-// have come, and combines them. A step has up to kPairs of these exchanges, each in a slot of its own. One copy of a
-// slot is enough: between two sends to it a warp has waited for another slot, or for h, of every warp that finishes,
-// and each of these sends that after it has read the slot.
+// squares around it, and sends both to every block of the cluster. There each such warp waits for the numbers of all
+// groups, and combines them. A step has up to kPairs of these exchanges, each in a slot of its own. One copy of a slot
+// is enough: between two sends to a slot, a warp has waited for another slot, or for h, from every warp that finishes,
+// and each of these warps sends that only after it has read the slot.
 template <typename Cell, typename Shape, int kPairs,
           bool kNormalises = CellTraits<Cell>::kNormalises>
 class RowSums {
@@ -52,9 +52,9 @@ class RowSums<Cell, Shape, kPairs, true> {
     for (int i = 0; i < kPairs; ++i) arrive_and_expect(barrier(i), kSlotBytes);
   }
 
-  // The mean of kCount numbers of each unit, and the inverse of their deviation, for each of the lane's elements. Squares
-  // are around one of the numbers, of a warp or of the warps' means, so that large numbers lose no digits. kSlot: each
-  // once in a step.
+  // The mean of kCount numbers of each unit, and the inverse of their deviation, for each of the lane's elements.
+  // Squares are relative to one of a warp's numbers, or to one of the warps' means, so that large numbers lose no
+  // digits. A step uses each kSlot once.
   template <int kSlot, int kCount>
   __device__ __forceinline__ void moments(int step, const float (&numbers)[kElements][kCount],
                                           float (&mean)[kElements],
@@ -144,7 +144,7 @@ class RowSums<Cell, Shape, kPairs, true> {
     return shared_ + kPairs * kSlotBytes + slot * kShape.kRowSumBarrier;
   }
   __device__ __forceinline__ bool exists(int e) const { return lane_.unit_of(e) < hidden_; }
-  // How many units of the tile exist that begins with this one.
+  // How many units exist of the tile that begins with this unit.
   __device__ __forceinline__ float units_from(int unit) const {
     return float(min(max(hidden_ - unit, 0), SequenceShape::kUnits));
   }

@@ -1,11 +1,10 @@
 // Which numbers the lanes of a warp of Note [Sequences in one launch] have.
 //
 // Note [Units in the order of the lanes]
-// Rows and columns of the weights are permuted so that nothing else need be. Number 16 k' + 4 c + {0, 1} of k is
-// what the tensor cores take for 2 c + {0, 1} of their 16, and 4 c + {2, 3} for 2 c + 8 + {0, 1}. So the lane of
-// column c has four neighbouring numbers of B in its two registers, eight bytes as they lie in memory. Likewise row
-// r of A is unit 4 (r / 2) + r % 2 for r < 8, and two more for r + 8, so that the transposes of the sums are B's
-// registers again.
+// Rows and columns of the weights are permuted, so that nothing else needs a permutation. Number 16 k' + 4 c + {0, 1}
+// of k is what the tensor cores take for 2 c + {0, 1} of their 16, and 4 c + {2, 3} for 2 c + 8 + {0, 1}. So the lane
+// of column c has four neighbouring numbers of B in its two registers, in their order in memory. Likewise row r of A is
+// unit 4 (r / 2) + r % 2 for r < 8, and two more for r + 8, so that the transposes of the sums are B's registers again.
 // With four rows of the batch, the other four columns of B are the same rows again, and each lane takes half of its
 // sums: lanes of columns 0 and 1 take those of the upper eight units. With two rows, which floats in one block may
 // have, two neighbouring columns are the same row, and a lane's number is its pack.
@@ -69,7 +68,7 @@ struct Lane {
     if (kElements == 1) return row_of(0);
     return row + (kFewRows ? lane / 4 % 4 : lane / 4);
   }
-  // Where its four numbers of a tile of B are; with four rows, its pack is half of them.
+  // The place of the lane's four numbers of a tile of B; with four rows, its pack is half of them.
   __device__ __forceinline__ int tile_offset() const {
     const int column = kElements == 1 ? lane / 8 : lane / 4;
     return (column % kShape.tile_rows() * 4 + lane % 4) * 4 * kShape.bytes;

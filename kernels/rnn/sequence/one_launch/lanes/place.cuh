@@ -27,7 +27,7 @@ struct LanePlace {
   Recurrence<Shape> recurrence;
   Lane<Shape> lane;
 
-  // Of a set of rows, counted over all recurrences.
+  // set: the set of rows, counted over all recurrences.
   __device__ __forceinline__ LanePlace(const SequenceSizes& sizes, int set)
       : sizes(sizes),
         rows(static_cast<int>(sizes.batch_size)),
@@ -171,7 +171,7 @@ struct Elements {
                    place.lane.row_of(1) < place.rows && place.lane.unit_of(0) < place.hidden},
         last_exists(place.lane.unit_of(2) < place.hidden) {}
 
-  // In arrays with the units of one direction alone, one behind the other.
+  // The same in arrays that have one direction after the other.
   __device__ __forceinline__ Elements apart(const LanePlace<Shape>& place) const {
     Elements other = *this;
     other.units = units / 2;
@@ -200,7 +200,7 @@ struct Elements {
   }
 };
 
-// Where the first element of a state that rows are reset to before a step lies, or of its gradient; null without one.
+// The first element of a state that a reset before a step sets, or of the state's gradient; null if there is none.
 template <typename Number, typename Shape, typename Array>
 __device__ __forceinline__ auto* of_reset(const LanePlace<Shape>& place, const Array& array,
                                           int64_t step) {
@@ -210,7 +210,7 @@ __device__ __forceinline__ auto* of_reset(const LanePlace<Shape>& place, const A
   return array.data ? static_cast<Typed>(array.data) + at : nullptr;
 }
 
-// A lane's elements of the states that its rows are reset to before a step. Only rows that are reset are read.
+// A lane's elements of the states that resets before a step set. Only rows that are reset are read.
 template <typename scalar_t, int kStates, typename Shape, typename Args, typename Resets>
 __device__ __forceinline__ void read_reset(const LanePlace<Shape>& place,
                                            const Elements<Shape>& elements, const Args& args,

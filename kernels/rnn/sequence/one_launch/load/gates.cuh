@@ -1,4 +1,4 @@
-// The input's part of the gates, which a lane that finishes reads some steps ahead.
+// The input's part of the gates, which a finishing lane reads some steps ahead.
 #pragma once
 
 #include "rnn/sequence/one_launch/lanes/place.cuh"

@@ -38,8 +38,8 @@ class Ring {
 
   // Another warp loads the step.
   __device__ __forceinline__ void skip() { ++brought_; }
-  // For another warp, which reads them after a barrier of the block: transposes the packs of the step that is
-  // kAhead behind the next one.
+  // For another warp, which reads the packs after a barrier of the block: transposes the packs of the step that is
+  // kAhead behind the next step.
   template <typename scalar_t, int kAhead>
   __device__ __forceinline__ void arrange() const {
     wait_for_copies<kStages - 2 - kAhead>();

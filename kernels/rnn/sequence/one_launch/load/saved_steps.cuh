@@ -65,7 +65,8 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
   __device__ __forceinline__ float cell(int k, int e) const {
     return ring_.number(k * kElements + e);
   }
-  // The given gradients of the cell states before a step. Not loaded ahead: they arrive while the gates' gradients do.
+  // The given gradients of the cell states before a step. They are not loaded ahead, because they arrive while the
+  // gates' gradients arrive.
   template <int kCells>
   __device__ __forceinline__ void read_grad_cells(int iteration,
                                                   float (&grads)[kCells][kElements]) const {

@@ -7,7 +7,7 @@
 
 namespace lltm_jit {
 
-// In one block, or a grid. Warps have the weights of their own units' columns, and read the gradients of all gates.
+// In one block or a grid, warps have the weights of their own units' columns, and read the gradients of all gates.
 template <typename Shape, typename scalar_t, int kGates>
 class AllGradients {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -126,7 +126,7 @@ class AllGradients {
       store_shared(inverses(iteration) + own_inverse_, Words<1>{__float_as_uint(scale.inverse)});
     }
   }
-  // The first loads of the next phase, which are on their way while this one is finished.
+  // The first loads of the next phase, which are in flight while this phase is finished.
   __device__ __forceinline__ void load_after(int iteration, int phase) {
     const bool last = phase + 1 == kShape.phases;
     if (iteration == (last ? steps_ : 0)) return;
@@ -150,15 +150,14 @@ class AllGradients {
 };
 
 // Note [Parts of sums]
-// The blocks of a cluster could exchange the gradients of all gates, as they exchange h in the forward pass. But
-// each has the weights of its own units' rows. So it multiplies its own gradients, which gives a part of the sum
-// for every hidden unit, and sends these parts to the blocks of the units, which add them in the order of the
-// blocks. That is one number for each unit, row and block, instead of one for each gate, unit and row, times the
-// blocks: for three gates a block receives a third of the bytes. The parts are rounded to the element type, as the
-// gradients are.
-// The products read the block's own gradients, of which there are two copies: a warp may still multiply one while
-// finishing warps write the next. These have all parts for the block by then, but the block's own parts for others
-// may not be computed yet; the barrier of the next iteration waits for them.
+// The blocks of a cluster could exchange the gradients of all gates, as they exchange h in the forward pass. But each
+// has the weights of its own units' rows. So it multiplies its own gradients, which gives a part of the sum for every
+// hidden unit, and sends these parts to the blocks of the units, which add them in the order of the blocks. A block
+// then receives one number for each unit, row and block, instead of one for each gate, unit, row and block: for three
+// gates, a third of the bytes. The parts are rounded to the element type, as the gradients are. The products read the
+// block's own gradients, of which there are two copies: a warp may still multiply one while finishing warps write the
+// next. The finishing warps have all parts for the block by then, but the block's own parts for other blocks may not be
+// computed yet; the barrier of the next iteration waits for them.
 template <typename Shape, typename scalar_t, int kGates>
 class PartGradients {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -201,7 +200,7 @@ class PartGradients {
     const int own = (lane.group * kRowTiles + n) * kTileBytes;
     operands_ = keep(place.shared + kOperands);
     put_ = keep(own + lane.tile_offset() + (kFourRows ? lane.lane / 16 * kWords * 4 : 0));
-    // The four numbers of a lane's sums are one after the other; with four rows, two lanes have the same ones.
+    // The four numbers of a lane's sums are one after the other; with four rows, two lanes have the same numbers.
     const int g = lane.lane / 4, c = lane.lane % 4;
     const int slot = (kFourRows ? g * 2 + c % 2 : lane.lane) * 4 * kShape.bytes;
     received_ = keep(own + slot + (kFourRows ? c / 2 * kWords * 4 : 0));

@@ -7,8 +7,8 @@
 
 namespace lltm_jit {
 
-// A warp's weights, for its group and its part of k. kOperands: arrays of B, one for all gates, or one for each.
-// kSmall: those of a small block of floats. kInHalves: B is as Note [Sent as multiplied] says.
+// A warp's weights, for its group and its part of k. kOperands: the number of arrays of B, one for all gates or one for
+// each. kSmall: a small block of floats. kInHalves: B is as Note [Sent as multiplied] says.
 template <typename Shape, typename scalar_t, int kGates, int kOperands,
           bool kSmall = Shape::kShape.small_floats(), bool kInHalves = false>
 class WarpWeights {
@@ -21,8 +21,8 @@ class WarpWeights {
   // Floats that are rounded, Note [Floats in one half], or scaled.
   static constexpr bool kFloats = kShape.bytes == 4, kRounded = kSmall && kShape.tf32;
   static constexpr bool kScales = kFloats && !kRounded;
-  // Tiles of B that are loaded at once, during the products of as many others. If weights of floats fill the
-  // registers, there are none for more tiles.
+  // Tiles of B that are loaded at once, during the products of as many other tiles. If weights of floats fill the
+  // registers, there is no room for more tiles.
   static constexpr bool kFew =
       (kOperands > 1 && !(kSmall && kTiles <= 2)) || (kFloats && kShared > 0);
   static constexpr int kChunk = kShape.grid ? kShape.chunk_tiles(kOperands)
@@ -41,7 +41,7 @@ class WarpWeights {
   // Where B is: in memory, or at an address of shared memory.
   using Place = std::conditional_t<kShape.grid, const char*, uint32_t>;
 
-  // Sums of each gate; or of all together, where each has floats of its place.
+  // Sums of each gate; or one sum of all gates, if floats have scales and each gate has an array of B.
   static constexpr int kSums = kScales && kOperands > 1 ? 1 : kGates;
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kSums][4];
@@ -316,7 +316,7 @@ class WarpWeights {
     });
   }
 
-  // Tiles in memory, and then those in shared memory, come between the others, which hide their loads.
+  // Tiles in memory, and then tiles in shared memory, come between tiles in registers, whose products hide the loads.
   static constexpr __device__ int streamed_before(int j) { return j * kStreamed / kTiles; }
   static constexpr __device__ bool is_streamed(int j) {
     return streamed_before(j + 1) > streamed_before(j);

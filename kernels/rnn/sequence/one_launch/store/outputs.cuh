@@ -44,7 +44,7 @@ class Outputs {
       for (int g = 0; g < kGates; ++g) saved_[g] = to_words<scalar_t>(sums[g]);
     }
   }
-  // The step's h: as before in a row that holds.
+  // The step's h; a row that holds keeps its old h.
   __device__ __forceinline__ uint32_t word(int i, const Words<kWords>& before) const {
     return held_ ? before.value[i] : packs_.value[i];
   }
