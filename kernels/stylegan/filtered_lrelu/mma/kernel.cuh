@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/memory/barrier.cuh"
-#include "stylegan/filtered_lrelu/mma/walk/exact_walk.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/exact.cuh"
 #include "stylegan/filtered_lrelu/mma/walk/walk.cuh"
 
 namespace lltm_jit {

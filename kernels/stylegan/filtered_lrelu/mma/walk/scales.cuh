@@ -16,7 +16,7 @@
 // would spoil all of a tile. A number far larger than the rest of a window would take the others' bits,
 // because a window has one scale. Such numbers are outliers: the walk replaces them by zero and leaves a
 // note. When all its walks are done, a warp computes the results with an outlier in their support again, on
-// CUDA cores (exact_walk.cuh). So an output depends on its support alone. The limit from which numbers are
+// CUDA cores (exact.cuh). So an output depends on its support alone. The limit from which numbers are
 // outliers only decreases during a walk. It starts at infinity. Then it follows the smallest of the largest
 // magnitudes that lanes have copied of a slice, times the range in which the scale is fine enough. half
 // needs no limit: its numbers have the products' scale and nearly their range.

@@ -16,7 +16,7 @@
 
 #include "stylegan/filtered_lrelu/mma/memory/map_words.cuh"
 #include "stylegan/filtered_lrelu/mma/walk/rows_under_way.cuh"
-#include "stylegan/filtered_lrelu/mma/walk/walk_state.cuh"
+#include "stylegan/filtered_lrelu/mma/walk/state.cuh"
 #include "stylegan/filtered_lrelu/mma/walk/window.cuh"
 
 namespace lltm_jit {
