@@ -98,7 +98,7 @@ bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
       launch_walks(kernel, plan.variant, args, c10::cuda::getCurrentCUDAStream());
   if (error == cudaErrorNotSupported) return false;
   C10_CUDA_CHECK(error);
-  if (of_parts.defined()) call.sums = of_parts.sum({0, 2}).to(call.x.scalar_type());
+  if (of_parts.defined()) call.sums = of_parts.sum(at::IntArrayRef{0, 2}).to(call.x.scalar_type());
   return true;
 }
 
