@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from op_testing import (
     DEVICES,
     DTYPES,
+    LAYOUTS,
     captured_in_graph,
     needs_gpu,
     on_side_stream,
+    with_layout,
 )
 
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
@@ -100,20 +102,12 @@ def test_paddings_and_flips(padding, flip_filter, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float])
-@pytest.mark.parametrize("layout", ["channels_last", "expanded", "offset", "transposed", "strided"])
+@pytest.mark.parametrize("layout", [*LAYOUTS[1:], "channels_last"])
 def test_any_layout(layout, dtype, device):
     torch.manual_seed(0)
     x, b = make_inputs((2, 3, 19, 21), dtype, device)
-    if layout == "channels_last":
-        x = x.to(memory_format=torch.channels_last)
-    elif layout == "expanded":
-        x = x[:1, :, :1].expand(2, 3, 19, 21)
-    elif layout == "offset":
-        x = x.new_empty(x.numel() + 1)[1:].view_as(x).copy_(x)
-    elif layout == "transposed":
-        x = x.transpose(2, 3).contiguous().transpose(2, 3)
-    else:
-        x, b = x[:, :, ::2, 1::2], b.repeat_interleave(2)[::2]
+    x = with_layout(x.to(memory_format=torch.channels_last), layout)
+    b = b.repeat_interleave(2)[::2]
     fu, fd = make_filter(24, device)[::2], make_filter((3, 4), device).t()
     check(x, b, fu=fu, fd=fd, up=2, down=2, padding=[9, 8, 7, 9])
     assert filtered_lrelu(x, fu, fd, b, up=2, down=2, padding=9).is_contiguous()
