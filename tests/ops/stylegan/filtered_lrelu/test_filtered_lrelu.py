@@ -20,9 +20,7 @@ from op_testing import (
     DEVICES,
     DTYPES,
     LAYOUTS,
-    captured_in_graph,
     needs_gpu,
-    on_side_stream,
     with_layout,
 )
 
@@ -188,28 +186,6 @@ def test_reference(device):
     assert error(chosen, exact) < LIMITS[torch.half]
     with implementation("ref"):
         assert torch.equal(filtered_lrelu(x, b=b, **call), chosen)
-
-
-@needs_gpu
-def test_cuda_graph_and_side_stream():
-    x, b = make_inputs((2, 4, 64, 64), torch.float, "cuda")
-    f = make_filter(12, "cuda")
-    x.requires_grad_()
-
-    def step():
-        y = filtered_lrelu(x, f, f, b, up=2, down=2, padding=11)
-        return y, torch.autograd.grad(y.sum(), x)[0]
-
-    captured = captured_in_graph(step)
-    torch.testing.assert_close(captured, step(), rtol=0, atol=0)
-
-    def late(x, f):
-        return filtered_lrelu(x, f, f, b, up=2, down=2, padding=11)
-
-    actual = on_side_stream(late, [x.detach(), f])
-    torch.testing.assert_close(actual, late(x.detach(), f), rtol=0, atol=0)
-    actual = on_side_stream(lambda f, x: late(x, f), [f, x.detach()])  # the filter comes late
-    torch.testing.assert_close(actual, late(x.detach(), f), rtol=0, atol=0)
 
 
 @needs_gpu

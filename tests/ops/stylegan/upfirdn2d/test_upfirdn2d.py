@@ -13,9 +13,6 @@ from op_testing import (
     DEVICES,
     DTYPES,
     assert_threads_change_no_bit,
-    captured_in_graph,
-    needs_gpu,
-    on_side_stream,
 )
 from subclasses import Logged, Recorder
 from upfirdn2d_testing import Call, random_call
@@ -184,20 +181,3 @@ def test_the_reference_is_the_definition():
         x.view(1, 1, 1, 5), f.view(1, 4), (3, 1), (2, 1), [3, 2, 0, 0], gain=1.5
     )
     torch.testing.assert_close(actual.flatten(), expected)
-
-
-# ------------------------------------------------------------------------------------------- GPU --
-
-
-@needs_gpu
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_cuda_graph_and_side_stream(channels_last):
-    """The filter may come as late as the image."""
-    x, f = torch.randn(2, 8, 64, 48, device="cuda"), setup_filter([1, 3, 3, 1], "cuda")
-    x = x.to(memory_format=torch.channels_last) if channels_last else x
-    for function in (upsample2d, downsample2d, filter2d):
-        expected = function(x, f)
-        torch.testing.assert_close(captured_in_graph(lambda: (function(x, f),))[0], expected)  # noqa: B023
-        torch.testing.assert_close(on_side_stream(function, (x, f)), expected)
-        late = on_side_stream(lambda f, x: function(x, f), (f, x))  # noqa: B023
-        torch.testing.assert_close(late, expected)
