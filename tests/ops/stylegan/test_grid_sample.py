@@ -68,19 +68,6 @@ def test_points_may_be_of_another_dtype(device):
     assert to_grid.dtype == torch.float
 
 
-def test_an_undefined_gradient_of_a_derivative():
-    """Of the two first derivatives one goes no further: the other's own derivative is right."""
-    inputs = draw((1, 1, 2, 2), (1, 1))
-    to_images, to_grid = torch.autograd.grad(
-        grid_sample(*inputs).square().sum(), inputs, create_graph=True
-    )
-    both = (to_images.square() + 0 * to_grid.sum()).sum()
-    torch.testing.assert_close(
-        torch.autograd.grad(to_images.square().sum(), inputs, retain_graph=True),
-        torch.autograd.grad(both, inputs),
-    )
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_penalty_of_each_sample(device):
     images, grids = draw((8, 3, 4, 5), (3, 2), torch.float, device, requires_grad=False)
