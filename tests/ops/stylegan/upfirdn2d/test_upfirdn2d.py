@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -41,18 +42,16 @@ def test_agrees_with_scipy(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("up", [1, 2, 3])
-@pytest.mark.parametrize("down", [1, 2, 3])
 @pytest.mark.parametrize("taps", [1, 3, 4, 7, 8, 12, 13, 24, 25, 64])
-def test_separable_filters_agree_with_scipy(taps, down, up, device):
+def test_separable_filters_agree_with_scipy(taps, device):
     rng = np.random.default_rng(taps)
     h, x = rng.standard_normal(taps) / taps, rng.standard_normal((1, 3, 21, 34))
-    expected = scipy.signal.upfirdn(h, x, up, down, axis=2)
-    expected = scipy.signal.upfirdn(h, expected, up, down, axis=3)
-    padding = [taps - 1, taps - up] * 2
-    tensor, f = torch.from_numpy(x).float().to(device), torch.from_numpy(h).float().to(device)
-    actual = upfirdn2d(tensor, f, up, down, padding)
-    np.testing.assert_allclose(actual.cpu(), expected, atol=1e-5)
+    image, f = torch.from_numpy(x).float().to(device), torch.from_numpy(h).float().to(device)
+    for up, down in itertools.product((1, 2, 3), repeat=2):
+        expected = scipy.signal.upfirdn(h, x, up, down, axis=2)
+        expected = scipy.signal.upfirdn(h, expected, up, down, axis=3)
+        actual = upfirdn2d(image, f, up, down, [taps - 1, taps - up] * 2)
+        np.testing.assert_allclose(actual.cpu(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)
