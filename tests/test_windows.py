@@ -203,40 +203,29 @@ def test_half_of_a_developer_prompt_is_none(windows, left):
     assert {name: there[name] for name in SET_THERE} == SET_THERE
 
 
-def remove_vswhere(windows):
-    windows.vswhere.unlink()
-
-
-def find_nothing(windows):
-    windows.program(windows.vswhere, "exit 0")
-
-
-def remove_vcvars(windows):
-    windows.vcvars.unlink()
-
-
-def fail_in_vcvars(windows):
-    windows.batch("echo hello", "echo [ERROR:vcvars.bat] Größe: too long", "exit /b 1")
-
-
-def set_no_path(windows):
-    windows.batch("echo done")
-
-
-def remove_ninja(windows):
-    (windows.system / "ninja").unlink()
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (remove_vswhere, "no Visual Studio: there is no {vswhere}\n  -> install Visual Studio"),
-        (find_nothing, "no Visual Studio with a C++ compiler, says {vswhere}\n  -> install"),
-        (remove_vcvars, "there is no {vcvars}\n  -> install"),
-        (fail_in_vcvars, "{vcvars} leads to no cl.exe: [ERROR:vcvars.bat] Größe: too long\n"),
-        (set_no_path, "{vcvars} leads to no cl.exe: done\n"),
-        (remove_ninja, "there is no ninja\n  -> run `python -m pip install ninja`"),
+        (
+            lambda its: its.vswhere.unlink(),
+            "no Visual Studio: there is no {vswhere}\n  -> install Visual Studio",
+        ),
+        (
+            lambda its: its.program(its.vswhere, "exit 0"),
+            "no Visual Studio with a C++ compiler, says {vswhere}\n  -> install",
+        ),
+        (lambda its: its.vcvars.unlink(), "there is no {vcvars}\n  -> install"),
+        (
+            lambda its: its.batch("echo hello", "echo [ERROR:vcvars.bat] Größe: long", "exit /b 1"),
+            "{vcvars} leads to no cl.exe: [ERROR:vcvars.bat] Größe: long\n",
+        ),
+        (lambda its: its.batch("echo done"), "{vcvars} leads to no cl.exe: done\n"),
+        (
+            lambda its: (its.system / "ninja").unlink(),
+            "there is no ninja\n  -> run `python -m pip install ninja`",
+        ),
     ],
+    ids=["no vswhere", "nothing found", "no vcvars", "vcvars fails", "no cl", "no ninja"],
 )
 def test_what_is_missing_is_said_by_load_and_doctor(windows, damage, said):
     damage(windows)

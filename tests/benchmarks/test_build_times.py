@@ -111,10 +111,8 @@ def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch,
     assert "would speed up all sides; remove it first" in capsys.readouterr().err
 
 
-def test_the_rows_of_a_kernel(capsys, monkeypatch):
+def test_the_rows_of_a_kernel(monkeypatch):
     """A cached call is that of the process after the first, and a launch is beside an addition."""
-    assert main(["kernel"]) == 1
-    assert "the benchmark of a kernel needs a GPU" in capsys.readouterr().err
 
     def python(folder, program, side, value):
         times = {"ours": [0.2, 0.04, 5e-6, 4e-6], "torch": [0.4, 0.1, 2e-5, 4e-6]}[side]

@@ -13,12 +13,6 @@ from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 QUICK = ["cell", "-b", "2", "-f", "3", "-s", "4", "--seconds", "0.001"]
 
 
-@pytest.mark.parametrize("dtype", ["half", "bfloat16"])
-def test_16_bit_types_match_within_their_precision(capsys, dtype, quick_clock):
-    assert main([*QUICK, "--dtype", dtype]) == 0
-    assert "error" not in capsys.readouterr().out
-
-
 def opponent(scale):
     """A module as the tutorial's, of functions in Python; right if the scale is 1."""
 

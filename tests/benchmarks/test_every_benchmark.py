@@ -43,15 +43,18 @@ def of_images(operator):
 
 
 RUNS = {
-    "cell": Run(
-        CELL,
-        ["float32, cpu"],
-        [
-            (phase, name)
-            for number, phase in enumerate(cell.PHASES)
-            for name in ("reference", "aten", "fused", "addmm alone")[: 3 + (number == 0)]
-        ],
-    ),
+    **{
+        f"cell {dtype}": Run(
+            [*CELL, "--dtype", dtype],
+            [f"{title}, cpu"],
+            [
+                (phase, name)
+                for number, phase in enumerate(cell.PHASES)
+                for name in ("reference", "aten", "fused", "addmm alone")[: 3 + (number == 0)]
+            ],
+        )
+        for dtype, title in (("float", "float32"), ("half", "float16"), ("bfloat16", "bfloat16"))
+    },
     "elementwise": Run(
         ["elementwise", "--size", "9"],
         ["float32, 9 elements, cpu"],

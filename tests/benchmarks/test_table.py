@@ -1,6 +1,5 @@
 """The table of all benchmarks: what a reader sees, what a file keeps, how two runs compare."""
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -131,17 +130,6 @@ def test_another_kind_of_file(capsys, tmp_path, text, option):
     file.write_text(text)
     assert main(["cell", option, str(file)]) == 1
     assert f"{file} is not a file that this benchmark's --json wrote" in capsys.readouterr().err
-
-
-def test_a_file_that_is_not_there(capsys, tmp_path):
-    assert main(["cell", "--from", str(tmp_path / "none.json")]) == 1
-    assert "none.json: No such file or directory" in capsys.readouterr().err
-
-
-def test_a_file_is_json(tmp_path):
-    table.save(tmp_path / "file.json", {}, [ROW])
-    (saved,) = json.loads((tmp_path / "file.json").read_text())["rows"]
-    assert saved["times"][HOST]["median"] == 1.0
 
 
 def test_a_pipe_that_is_closed_is_no_error(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A program: gradients of processes that share a batch are those of one that has it whole.
+"""Gradients of processes that share a batch are those of one that has it whole.
 
 With DDP, and with FSDP, which has the parameters shared, too; ``--cuda`` gives each process a GPU.
 """
@@ -63,5 +63,7 @@ def run(rank, store):
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:  # forks have imported torch
-        start_processes(run, (folder,), RANKS, start_method="fork")
+    # A fork has imported torch, but cannot use a GPU that its parent may have seen.
+    method = "spawn" if "--cuda" in sys.argv else "fork"
+    with tempfile.TemporaryDirectory() as folder:
+        start_processes(run, (folder,), RANKS, start_method=method)

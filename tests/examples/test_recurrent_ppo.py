@@ -8,12 +8,10 @@ EASY = ["--updates", "12", "--longest-delay", "4", "--learning-rate", "6e-3"]
 SMALL = ["--hidden-size", "32", "--steps", "32", "--device", "cpu"]
 
 
-def test_the_agent_remembers(run, monkeypatch):
+def test_the_agent_remembers(run_here):
     """And both ways of calling its layer agree, which the program asserts in each update."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # more would wait for each other, for little work
-    done = run(PROGRAM, *EASY, *SMALL)
-    assert done.returncode == 0, done.stderr
-    (last,) = re.findall(r"symbols recalled: (\d+)%", done.stdout)
+    out, _ = run_here(PROGRAM, *EASY, *SMALL)
+    (last,) = re.findall(r"symbols recalled: (\d+)%", out)
     assert int(last) > 60
-    assert ", by chance 25%" in done.stdout
-    assert re.search(r"\d ms step by step, \S+ in one call", done.stdout)
+    assert ", by chance 25%" in out
+    assert re.search(r"\d ms step by step, \S+ in one call", out)

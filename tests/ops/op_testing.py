@@ -159,13 +159,18 @@ def assert_threads_change_no_bit(results: Callable[[], Sequence[Tensor]]) -> Non
     assert seen[0] == seen[1] == seen[2]
 
 
-def captured_in_graph(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """The results of `function` after it was captured in a CUDA graph and replayed."""
+def warm_up(function: Callable[[], Any]) -> None:
+    """Call it on a stream of its own, as torch asks for before a capture."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         function()
     torch.cuda.current_stream().wait_stream(stream)
+
+
+def captured_in_graph(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """The results of `function` after it was captured in a CUDA graph and replayed."""
+    warm_up(function)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         results = function()
@@ -191,12 +196,7 @@ def assert_trains_in_graph(layer: torch.nn.Module, loss_of: Callable[[Any], Tens
         return loss
 
     optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in (layer, eager)]
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step(layer, optimizers[0])
-    torch.cuda.current_stream().wait_stream(stream)
+    warm_up(lambda: [step(layer, optimizers[0]) for _ in range(3)])
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         loss = step(layer, optimizers[0])  # recorded, not run

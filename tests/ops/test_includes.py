@@ -37,48 +37,40 @@ def included_files(path):
     return map(Path, files.closure([str(path)], [str(KERNELS)]))
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
-def test_a_family_includes_core_and_itself(path):
-    family = label(path).split("/")[0]
-    ours = [name for name in includes(path, "<") if (KERNELS / name).is_file()]
-    for name in (*includes(path, '"'), *ours):
-        assert name.split("/")[0] in {"core", family}, f"{label(path)} includes {name}"
-        assert (KERNELS / name).is_file(), f"there is no kernels/{name}"
+def test_a_family_includes_core_and_itself():
+    for path in FILES:
+        ours = [name for name in includes(path, "<") if (KERNELS / name).is_file()]
+        for name in (*includes(path, '"'), *ours):
+            near = {"core", label(path).split("/")[0]}
+            assert name.split("/")[0] in near, f"{label(path)} includes {name}"
+            assert (KERNELS / name).is_file(), f"there is no kernels/{name}"
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".cu"], ids=label)
-def test_a_cuda_source_includes_nothing_of_torch(path):
-    """Neither itself nor through a header of ours: nvcc needs a minute more for it."""
-    for file in included_files(path):
-        wrong = [name for name in includes(file, "<") if name.startswith(TORCH)]
-        assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
+def test_only_narrow_headers_of_torch_are_included():
+    for path in FILES:
+        names = includes(path, "<")
+        wrong = [name for name in names if name in WIDE or DEVICES.fullmatch(name)]
+        assert wrong == [], f"{label(path)} includes {wrong}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=label)
-def test_heavy_headers_of_torch_are_read_once_a_family(path):
-    """The dispatcher's and autograd's by bindings.cpp, pybind11's by variant.cpp."""
-    for file in included_files(path):
-        wrong = [name for name in includes(file, "<") if name.startswith(HEAVY)]
-        assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
+# Which files come to no header that begins so, neither themselves nor through a header of ours.
+WITHOUT = {
+    # nvcc needs a minute more for it.
+    "CUDA sources": ([path for path in FILES if path.suffix == ".cu"], TORCH),
+    # bindings.cpp reads the dispatcher's and autograd's, variant.cpp pybind11's, once a family.
+    "sources": (SOURCES, HEAVY),
+    # It takes three seconds more, and has a unit of its own beside them: variant.cpp.
+    "bindings": ([KERNELS / name / "bindings.cpp" for name in native.families()], ("pybind11/",)),
+    # They take pointers and sizes; the header of tensors alone would double what they take.
+    "CPU kernels": (CPU_KERNELS, TENSORS),
+}
 
 
-@pytest.mark.parametrize("family", native.families())
-def test_bindings_do_without_pybind11(family):
-    """It takes three seconds more, and has a unit of its own beside them: variant.cpp."""
-    for file in included_files(KERNELS / family / "bindings.cpp"):
-        wrong = [name for name in includes(file, "<") if name.startswith("pybind11/")]
-        assert wrong == [], f"{family}/bindings.cpp comes to {wrong} in {label(file)}"
-
-
-@pytest.mark.parametrize("path", FILES, ids=label)
-def test_only_narrow_headers_of_torch_are_included(path):
-    names = includes(path, "<")
-    assert [name for name in names if name in WIDE or DEVICES.fullmatch(name)] == []
-
-
-@pytest.mark.parametrize("path", CPU_KERNELS, ids=label)
-def test_a_cpu_kernel_includes_no_header_of_tensors(path):
-    """It takes pointers and sizes; the header of tensors alone would double what it takes."""
-    for file in included_files(path):
-        wrong = [name for name in includes(file, "<") if name.startswith(TENSORS)]
-        assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
+@pytest.mark.parametrize("files", WITHOUT)
+def test_heavy_headers_are_read_where_they_are_needed(files):
+    paths, heavy = WITHOUT[files]
+    assert paths
+    for path in paths:
+        for file in included_files(path):
+            wrong = [name for name in includes(file, "<") if name.startswith(heavy)]
+            assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"

@@ -9,7 +9,16 @@ import torch
 from elementwise_cases import ELEMENTWISE
 from hypothesis import given
 from hypothesis import strategies as st
-from op_testing import DEVICES, DTYPES, EVERY_PATH, LAYOUTS, assert_accurate, taken, with_layout
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    EVERY_PATH,
+    LAYOUTS,
+    assert_accurate,
+    refusal,
+    taken,
+    with_layout,
+)
 from torch.autograd import gradcheck
 from torch.func import vmap
 
@@ -147,12 +156,6 @@ def test_complex(dtype, device):
 # ---------------------------------------------------------------------------------------- errors --
 
 
-def refusal(function, *tensors) -> str:
-    with pytest.raises(RuntimeError) as raised:
-        function(*tensors)
-    return str(raised.value)
-
-
 @EVERY
 @pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.complex64, torch.float8_e5m2])
 def test_bad_dtype(case, dtype):
@@ -165,45 +168,35 @@ def test_bad_dtype(case, dtype):
     got = names.get(dtype, "Float8_e5m2")
     tensors = [torch.zeros(3).to(dtype)] * len(case.arguments)
     expected = f"{case.name}(): expected {case.arguments[0]} to have {wanted}, but got {got}"
-    assert refusal(case.function, *tensors) == expected
-
-
-def unlike(case, given) -> list[str]:
-    """What the function says where its last tensor is unlike the first."""
-    first = torch.zeros(4, 5)
-    return [
-        refusal(given, *[first] * (len(case) - 1), other)
-        for other in (torch.zeros(4, 1), torch.zeros(5), first.half(), first.to("meta"))
-    ]
+    assert refusal(RuntimeError, case.function, *tensors) == expected
 
 
 @EVERY
 def test_inputs_unlike_each_other(case):
     first, *others = case.arguments
-    if others:
-        expected = [
-            f"shape {first}.shape = [4, 5], but got [4, 1]",
-            f"shape {first}.shape = [4, 5], but got [5]",
-            f"the dtype of {first} (Float), but got Half",
-        ]
-        said = f"{case.name}(): expected {others[-1]} to "
-        assert unlike(case.arguments, case.function) == [
-            *(f"{said}have {each}" for each in expected),
-            f"{said}be on the device of {first} (cpu), but got meta",
-        ]
+    like = torch.zeros(4, 5)
+    for other, message in [
+        (torch.zeros(4, 1), f"have shape {first}.shape = [4, 5], but got [4, 1]"),
+        (torch.zeros(5), f"have shape {first}.shape = [4, 5], but got [5]"),
+        (like.half(), f"have the dtype of {first} (Float), but got Half"),
+        (like.to("meta"), f"be on the device of {first} (cpu), but got meta"),
+    ]:
+        if others:
+            said = refusal(RuntimeError, case.function, *[like] * len(others), other)
+            assert said == f"{case.name}(): expected {others[-1]} to {message}"
 
 
 def test_bad_input_of_derivatives():
-    x, like = torch.zeros(3), "sigmoid_backward(): expected grad to"
-    backward = ops.sigmoid_backward
-    assert refusal(backward, x, torch.zeros(4)) == f"{like} have shape s.shape = [4], but got [3]"
-    said = f"{like} have the dtype of s (Float), but got Double"
-    assert refusal(backward, x.double(), x) == said
-    assert refusal(backward, x.to("meta"), x) == f"{like} be on the device of s (cpu), but got meta"
-    like = "my_op_backward(): expected grad to have"
-    said = f"{like} a floating-point or complex dtype, but got Long"
-    assert refusal(ops.my_op_backward, x.long()) == said
-    assert refusal(ops.my_op_backward, x.bool()) == f"{like} a numeric dtype, but got Bool"
+    x, of_sigmoid, of_my_op = torch.zeros(3), ops.sigmoid_backward, ops.my_op_backward
+    for function, args, message in [
+        (of_sigmoid, [x, torch.zeros(4)], "have shape s.shape = [4], but got [3]"),
+        (of_sigmoid, [x.double(), x], "have the dtype of s (Float), but got Double"),
+        (of_sigmoid, [x.to("meta"), x], "be on the device of s (cpu), but got meta"),
+        (of_my_op, [x.long()], "have a floating-point or complex dtype, but got Long"),
+        (of_my_op, [x.bool()], "have a numeric dtype, but got Bool"),
+    ]:
+        said = refusal(RuntimeError, function, *args)
+        assert said == f"{function.__name__}(): expected grad to {message}"
 
 
 @EVERY

@@ -140,14 +140,14 @@ def test_vmap_over_other_dimensions_and_twice(case, device):
 
 @EVERY
 @EVERY_PATH
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_any_layout(case, layout, path):
+def test_any_layout(case, path):
     with taken(path, case.family) as device:
         inputs = case.inputs(device, torch.float, requires_grad=False)
-        given = [with_layout(tensor, layout).requires_grad_() for tensor in inputs]
-        dense = [tensor.detach().clone().contiguous().requires_grad_() for tensor in given]
-        found = [results_and_gradients(case.results, tensors) for tensors in (given, dense)]
-        torch.testing.assert_close(*found)
+        for layout in LAYOUTS[1:]:
+            given = [with_layout(tensor, layout).requires_grad_() for tensor in inputs]
+            dense = [tensor.detach().clone().contiguous().requires_grad_() for tensor in given]
+            found = [results_and_gradients(case.results, tensors) for tensors in (given, dense)]
+            torch.testing.assert_close(*found)
 
 
 @EVERY

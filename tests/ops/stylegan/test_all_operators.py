@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from op_testing import DEVICES, bits, needs_gpu
+from op_testing import DEVICES, bits, captured_in_graph, needs_gpu, on_side_stream
 from torch import Tensor
 from torch.func import jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,7 +15,7 @@ from lltm_jit.ops.bias_act import activation_funcs, bias_act
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
 from lltm_jit.ops.grid_sample import grid_sample
 from lltm_jit.ops.stylegan2 import fused_bias_act
-from lltm_jit.ops.upfirdn2d import setup_filter, upfirdn2d, upsample2d
+from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
 
 TAPS = torch.tensor([1.0, 3.0, 2.0])
 
@@ -56,6 +56,9 @@ WAYS = {
     "tangent": lambda function, x: jvp(lambda t: function(t), (x.cos(),), (x,))[1],
     "vmap": lambda function, x: vmap(function)(torch.stack([x, -x]))[0],
 }
+
+
+FORMATS = [torch.contiguous_format, torch.channels_last]
 
 
 def images(device: str, channels_last: bool = True) -> Tensor:
@@ -102,22 +105,14 @@ def test_formulas_are_exact_where_torch_takes_tf32(name, way, monkeypatch):
 
 @pytest.mark.parametrize("name", ["bias_act", "fused_bias_act", "upfirdn2d, 2-D", "filtered_lrelu"])
 def test_references_compile(name):
-    """In one graph, with numbers and sizes that vary."""
+    """In one graph, with numbers, sizes and paddings that vary."""
 
-    def reference(x: Tensor) -> Tensor:
-        return OPERATORS[name](x, impl="ref")
-
-    compiled = torch.compile(reference, fullgraph=True, backend="aot_eager", dynamic=True)
-    x = images("cpu")
-    torch.testing.assert_close(compiled(x), reference(x))
-
-
-def test_a_reference_compiles_with_a_padding_that_varies():
     def reference(x: Tensor, side: int) -> Tensor:
-        return upfirdn2d(x, TAPS, padding=[side, 1, x.shape[2], -1], impl="ref")
+        y = OPERATORS[name](x, impl="ref")
+        return upfirdn2d(y, TAPS, padding=[side, 1, x.shape[2], -1], impl="ref")
 
-    compiled = torch.compile(reference, fullgraph=True, backend="aot_eager", dynamic=True)
-    x = torch.randn(1, 2, 8, 8)
+    compiled = torch.compile(reference, fullgraph=True, backend="eager", dynamic=True)
+    x = images("cpu")
     for side in (2, 3, -2):
         torch.testing.assert_close(compiled(x, side), reference(x, side))
 
@@ -128,7 +123,9 @@ def test_a_reference_compiles_with_a_padding_that_varies():
 @pytest.mark.parametrize("name", KEEPING)
 def test_the_memory_format_stays(name, way, channels_last, device):
     x = images(device, channels_last)
-    assert WAYS[way](KEEPING[name], x).stride() == KEEPING[name](x).stride()
+    y = KEEPING[name](x)
+    assert y.is_contiguous(memory_format=FORMATS[channels_last])
+    assert WAYS[way](KEEPING[name], x).stride() == y.stride()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -179,3 +176,20 @@ def test_samples_do_not_see_each_other(name, channels_last, device):
         for value in (float("nan"), float("inf"), torch.finfo(dtype).max / 2):
             x[0] = value
             assert bits(run(x)) == expected, (dtype, value)
+
+
+def lrelu_of_filters(x: Tensor, f: Tensor) -> Tensor:
+    return filtered_lrelu(x, f, f, up=2, down=2, padding=11)
+
+
+@needs_gpu
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("taps", [4, 12])  # of a filter on two axes, and of a separable one
+@pytest.mark.parametrize("function", [upsample2d, downsample2d, filter2d, lrelu_of_filters])
+def test_cuda_graph_and_a_filter_that_comes_late(function, taps, channels_last):
+    x = torch.randn(2, 8, 64, 48, device="cuda").to(memory_format=FORMATS[channels_last])
+    f = setup_filter(range(1, taps + 1), "cuda")
+    expected = function(x, f)
+    torch.testing.assert_close(captured_in_graph(lambda: (function(x, f),))[0], expected)
+    late = on_side_stream(lambda f, x: function(x, f), (f, x))
+    torch.testing.assert_close(late, expected)

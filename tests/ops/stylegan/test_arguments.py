@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from op_testing import DEVICES
 from torch import Tensor
 
 from lltm_jit.ops.bias_act import bias_act
@@ -139,3 +140,16 @@ def test_one_rule_for_biases(options, taken):
         else:
             with pytest.raises((RuntimeError, TypeError), match=r"\(\): expected "):
                 function(**options)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
+@pytest.mark.parametrize("name", ["bias_act", "fused_bias_act", "filtered_lrelu"])
+def test_autocast_casts_the_bias_to_x(name, dtype, device):
+    """A parameter keeps its dtype where autocast made another one of x, whose dtype stays."""
+    x, b = X.to(device, dtype), torch.randn(2, device=device, requires_grad=True)
+    with torch.autocast(device, torch.bfloat16):
+        y = BIASED[name](x, b)
+    assert y.dtype == dtype
+    torch.testing.assert_close(y, BIASED[name](x, b.to(dtype)))
+    assert torch.autograd.grad(y.sum(), b)[0].dtype == torch.float

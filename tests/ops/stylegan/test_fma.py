@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, bits, refusal
+from op_testing import DEVICES, DTYPES, assert_accurate, refusal
 
 from lltm_jit.ops.fma import fma
 
@@ -57,9 +57,7 @@ def test_keeps_its_inputs_and_no_product():
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_same_bits_nan_and_infinity(device):
-    inputs = draw(BROADCAST[0], torch.float, device)
-    assert bits([fma(*inputs)]) == bits([fma(*inputs)])
+def test_nan_and_infinity(device):
     inf = torch.tensor(torch.inf, device=device)
     assert fma(inf, inf, inf).item() == torch.inf
     assert fma(inf, inf * 0, inf).isnan()

@@ -250,32 +250,41 @@ def test_regions_of_other_magnitudes(flips, up, down, dtype):
         assert part < (2**-8 if dtype == torch.bfloat16 else 2**-14), part
 
 
+def check_local(
+    run: Callable[[Tensor, Tensor], Tensor],
+    x: Tensor,
+    b: Tensor,
+    results: Callable[[Tensor], Tensor],
+    gradients: Callable[[Tensor], Tensor],
+) -> None:
+    """A result and a gradient of x see the numbers alone that they are made of."""
+    grad, marks = torch.randn_like(run(x, b)), make_marks(x.shape[2:])
+    plain = differentiate(run, x, b, grad)
+    for special in with_specials(x, marks):
+        y, grad_x, _ = differentiate(run, special, b, grad)
+        assert_same_but(results(marks), y, plain[0])
+        assert_same_but(marks, grad_x, plain[1])
+    marks = make_marks(grad.shape[2:])
+    for special in with_specials(grad, marks):
+        _, grad_x, grad_b = differentiate(run, x, b, special)
+        assert_same_but(gradients(marks), grad_x, plain[1])
+        assert_same_sums(grad_b, plain[2])
+
+
 @pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("up", "down"), FACTORS)
 def test_upfirdn2d(up, down, dtype, device):
     torch.manual_seed(0)
-    x = torch.randn(2, 3, 20, 36).to(device, dtype)
-    f, b = make_filter(6 * max(up, down)), torch.zeros(3, device=device, dtype=dtype)
+    x, b = make_inputs((2, 3, 20, 36), dtype, device)
     call = Call(up, down, 20)
-    call.fu, call.fd = f, torch.ones(1)
-    marks = make_marks(x.shape[2:])
+    call.fu, call.fd = make_filter(6 * max(up, down)), torch.ones(1)
 
     def run(x: Tensor, b: Tensor) -> Tensor:
-        return upfirdn2d(x + b[:, None, None], f.to(device), up, down, call.padding)
+        return upfirdn2d(x + b[:, None, None], call.fu.to(device), up, down, call.padding)
 
-    touched = call.results(marks)
-    plain = run(x, b)
-    for special in with_specials(x, marks):
-        assert_same_but(touched, run(special, b), plain)
-    grad = torch.randn_like(plain)
-    marks = make_marks(grad.shape[2:])
-    touched = call.gradients(marks, x)
-    _, plain, _ = differentiate(run, x, b, grad)
-    for special in with_specials(grad, marks):
-        _, grad_x, _ = differentiate(run, x, b, special)
-        assert_same_but(touched, grad_x, plain)
+    check_local(run, x, b, call.results, partial(call.gradients, x=x))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -284,17 +293,5 @@ def test_upfirdn2d(up, down, dtype, device):
 def test_bias_act(act, dtype, device):
     torch.manual_seed(0)
     x, b = make_inputs((2, 3, 20, 36), dtype, device)
-    marks, grad = make_marks(x.shape[2:]), torch.randn_like(x)
-
-    def run(x: Tensor, b: Tensor) -> Tensor:
-        return bias_act(x, b, act=act, clamp=2.0)
-
-    plain = differentiate(run, x, b, grad)
-    for special in with_specials(x, marks):
-        y, grad_x, _ = differentiate(run, special, b, grad)
-        assert_same_but(marks, y, plain[0])
-        assert_same_but(marks, grad_x, plain[1])
-    for special in with_specials(grad, marks):
-        _, grad_x, grad_b = differentiate(run, x, b, special)
-        assert_same_but(marks, grad_x, plain[1])
-        assert_same_sums(grad_b, plain[2])
+    run = partial(bias_act, act=act, clamp=2.0)
+    check_local(run, x, b, torch.Tensor.bool, torch.Tensor.bool)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from op_testing import (
     DEVICES,
     DTYPES,
-    captured_in_graph,
+    LAYOUTS,
     needs_gpu,
-    on_side_stream,
+    with_layout,
 )
 
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
@@ -100,20 +100,12 @@ def test_paddings_and_flips(padding, flip_filter, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float])
-@pytest.mark.parametrize("layout", ["channels_last", "expanded", "offset", "transposed", "strided"])
+@pytest.mark.parametrize("layout", [*LAYOUTS[1:], "channels_last"])
 def test_any_layout(layout, dtype, device):
     torch.manual_seed(0)
     x, b = make_inputs((2, 3, 19, 21), dtype, device)
-    if layout == "channels_last":
-        x = x.to(memory_format=torch.channels_last)
-    elif layout == "expanded":
-        x = x[:1, :, :1].expand(2, 3, 19, 21)
-    elif layout == "offset":
-        x = x.new_empty(x.numel() + 1)[1:].view_as(x).copy_(x)
-    elif layout == "transposed":
-        x = x.transpose(2, 3).contiguous().transpose(2, 3)
-    else:
-        x, b = x[:, :, ::2, 1::2], b.repeat_interleave(2)[::2]
+    x = with_layout(x.to(memory_format=torch.channels_last), layout)
+    b = b.repeat_interleave(2)[::2]
     fu, fd = make_filter(24, device)[::2], make_filter((3, 4), device).t()
     check(x, b, fu=fu, fd=fd, up=2, down=2, padding=[9, 8, 7, 9])
     assert filtered_lrelu(x, fu, fd, b, up=2, down=2, padding=9).is_contiguous()
@@ -194,28 +186,6 @@ def test_reference(device):
     assert error(chosen, exact) < LIMITS[torch.half]
     with implementation("ref"):
         assert torch.equal(filtered_lrelu(x, b=b, **call), chosen)
-
-
-@needs_gpu
-def test_cuda_graph_and_side_stream():
-    x, b = make_inputs((2, 4, 64, 64), torch.float, "cuda")
-    f = make_filter(12, "cuda")
-    x.requires_grad_()
-
-    def step():
-        y = filtered_lrelu(x, f, f, b, up=2, down=2, padding=11)
-        return y, torch.autograd.grad(y.sum(), x)[0]
-
-    captured = captured_in_graph(step)
-    torch.testing.assert_close(captured, step(), rtol=0, atol=0)
-
-    def late(x, f):
-        return filtered_lrelu(x, f, f, b, up=2, down=2, padding=11)
-
-    actual = on_side_stream(late, [x.detach(), f])
-    torch.testing.assert_close(actual, late(x.detach(), f), rtol=0, atol=0)
-    actual = on_side_stream(lambda f, x: late(x, f), [f, x.detach()])  # the filter comes late
-    torch.testing.assert_close(actual, late(x.detach(), f), rtol=0, atol=0)
 
 
 @needs_gpu

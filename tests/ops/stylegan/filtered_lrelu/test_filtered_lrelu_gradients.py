@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from flr_testing import make_filter, make_inputs
-from op_testing import DEVICES, DTYPES, NoGradient
+from op_testing import DEVICES
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import gradcheck, gradgradcheck
@@ -40,22 +38,6 @@ def test_gradients(up, down, taps, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_undefined_output_gradient(device):
-    x, b = small(device)
-    y = NoGradient.apply(filtered_lrelu(x, None, None, b)).sum()
-    assert torch.autograd.grad(y, (x, b), allow_unused=True) == (None, None)
-    f = make_filter(3, device)
-    y = filtered_lrelu(x, f, f, b, up=2, padding=3)
-    first = torch.autograd.grad(y.square().sum(), (x, b), create_graph=True)
-    for part, other in itertools.permutations(first):  # one of the two outputs has no gradient
-        second = torch.autograd.grad(
-            part.sum() + NoGradient.apply(other).sum(), x, retain_graph=True
-        )
-        expected = torch.autograd.grad(part.sum(), x, retain_graph=True)
-        assert torch.equal(second[0], expected[0])
-
-
-@pytest.mark.parametrize("device", DEVICES)
 def test_a_filter_that_is_changed_before_the_backward_pass_is_told(device):
     x, b = small(device)
     f = make_filter(3, device)
@@ -63,19 +45,6 @@ def test_a_filter_that_is_changed_before_the_backward_pass_is_told(device):
     f.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
-
-
-class Model(torch.nn.Module):
-    """filtered_lrelu between operations that torch compiles itself."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__()
-        self.register_buffer("f", make_filter(6, device))
-        self.b = torch.nn.Parameter(torch.randn(3, device=device))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = filtered_lrelu(x.sin(), self.f, self.f, self.b, up=2, down=2, padding=[5, 5, 4, 6])
-        return y.cos()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -88,7 +57,7 @@ def test_paddings_that_are_not_known_are_compiled_once(device):
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=counter)
     x, counts = torch.randn(1, 3, 9, 8, dtype=torch.double, device=device, requires_grad=True), []
-    for k in range(12, 17):  # unlike other sizes, of which torch would take equal ones for one
+    for k in range(12, 15):  # unlike other sizes, of which torch would take equal ones for one
         padding = [k + 2, k + 3, k + 4, k + 5]
         actual, expected = compiled(x, padding), function(x, padding)
         torch.testing.assert_close(actual, expected)
@@ -98,34 +67,3 @@ def test_paddings_that_are_not_known_are_compiled_once(device):
         )
         counts.append(counter.frame_count)
     assert len(set(counts)) == 1  # torch may call the backend twice for a graph
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_export(device):
-    model, x = Model(device).eval(), torch.randn(2, 3, 8, 9, device=device)
-    height = torch.export.Dim("height", min=4, max=64)
-    program = torch.export.export(model, (x,), dynamic_shapes=({2: height},), strict=False)
-    assert "lltm_jit.filtered_lrelu" in program.graph_module.code
-    larger = torch.randn(2, 3, 20, 9, device=device)
-    torch.testing.assert_close(program.module()(larger), model(larger))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_autocast_leaves_the_dtype(dtype, device):
-    x, b = make_inputs((1, 2, 8, 8), dtype, device)
-    f = make_filter(4, device)
-    plain = filtered_lrelu(x, f, f, b, up=2, down=2, padding=4)
-    with torch.autocast(device, torch.bfloat16):
-        assert torch.equal(filtered_lrelu(x, f, f, b, up=2, down=2, padding=4), plain)
-        in_double = b.double()  # as a parameter has another dtype than what autocast made of x
-        assert torch.equal(filtered_lrelu(x, f, f, in_double, up=2, down=2, padding=4), plain)
-    assert plain.dtype == dtype
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_filters_get_no_gradient(device):
-    x, b = make_inputs((1, 2, 8, 8), torch.float, device)
-    f = make_filter(4, device).requires_grad_()
-    with pytest.raises(RuntimeError, match="expected fu and fd not to require a gradient"):
-        filtered_lrelu(x, f, None, b, up=2, padding=4)

@@ -133,3 +133,22 @@ def test_same_input_same_bits(dtype):
     x, b = make_inputs((4, 64, 61, 75), dtype, "cuda")
     call = {"fu": f, "fd": f, "up": 2, "down": 2, "padding": 11, "clamp": 0.75}
     assert bits(results(x, b, **call)) == bits(results(x, b, **call))
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("taps", [12, (12, 12)])  # on tensor cores, and not
+@pytest.mark.parametrize("shape", [(4100, 8, 256, 256), (1, 8, 16400, 16400)])
+def test_beyond_31_bits(shape, taps):
+    """Of the whole tensor, and of one image: the last plane against the same one alone."""
+    fu, fd = make_filter(taps, "cuda"), make_filter(taps, "cuda")
+    x = torch.randn(shape, device="cuda", dtype=torch.half, requires_grad=True)
+    b = torch.randn(shape[1], device="cuda", dtype=torch.half, requires_grad=True)
+
+    def results(x, b):
+        y = filtered_lrelu(x, fu, fd, b, up=2, down=2, padding=[11, 10, 11, 10])
+        return y.detach()[-1:, -1:], torch.autograd.grad(y, x, y.detach())[0][-1:, -1:]
+
+    last, bias = (part.detach().requires_grad_() for part in (x[-1:, -1:], b[-1:]))
+    (y, grad), (alone, grad_alone) = results(x, b), results(last, bias)
+    assert error(y, alone) < 2 * LIMITS[torch.half]
+    assert error(grad, grad_alone) < 1e-2  # a sample next to 0 may have another sign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -13,16 +14,10 @@ from op_testing import (
     DEVICES,
     DTYPES,
     assert_threads_change_no_bit,
-    bits,
-    captured_in_graph,
-    needs_gpu,
-    on_side_stream,
-    refusal,
 )
 from subclasses import Logged, Recorder
 from upfirdn2d_testing import Call, random_call
 
-from lltm_jit.ops.stylegan import implementation
 from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
 
 upfirdn2d_reference = partial(upfirdn2d, impl="ref")
@@ -47,18 +42,16 @@ def test_agrees_with_scipy(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("up", [1, 2, 3])
-@pytest.mark.parametrize("down", [1, 2, 3])
 @pytest.mark.parametrize("taps", [1, 3, 4, 7, 8, 12, 13, 24, 25, 64])
-def test_separable_filters_agree_with_scipy(taps, down, up, device):
+def test_separable_filters_agree_with_scipy(taps, device):
     rng = np.random.default_rng(taps)
     h, x = rng.standard_normal(taps) / taps, rng.standard_normal((1, 3, 21, 34))
-    expected = scipy.signal.upfirdn(h, x, up, down, axis=2)
-    expected = scipy.signal.upfirdn(h, expected, up, down, axis=3)
-    padding = [taps - 1, taps - up] * 2
-    tensor, f = torch.from_numpy(x).float().to(device), torch.from_numpy(h).float().to(device)
-    actual = upfirdn2d(tensor, f, up, down, padding)
-    np.testing.assert_allclose(actual.cpu(), expected, atol=1e-5)
+    image, f = torch.from_numpy(x).float().to(device), torch.from_numpy(h).float().to(device)
+    for up, down in itertools.product((1, 2, 3), repeat=2):
+        expected = scipy.signal.upfirdn(h, x, up, down, axis=2)
+        expected = scipy.signal.upfirdn(h, expected, up, down, axis=3)
+        actual = upfirdn2d(image, f, up, down, [taps - 1, taps - up] * 2)
+        np.testing.assert_allclose(actual.cpu(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -67,16 +60,6 @@ def test_matches_float64(dtype, device):
     """Random factors, filters, paddings, layouts, flips and gains."""
     for seed in range(50):
         random_call(seed, dtype, device).check()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_the_memory_format_stays(device):
-    f = setup_filter([1, 3, 3, 1], device)
-    x = torch.randn(2, 8, 6, 10, device=device)
-    for format in (torch.contiguous_format, torch.channels_last):
-        y = upsample2d(x.to(memory_format=format), f)
-        assert y.is_contiguous(memory_format=format)
-        assert y.shape == (2, 8, 12, 20)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -139,23 +122,6 @@ def test_setup_filter():
     assert setup_filter(mine.double()).dtype == torch.float
 
 
-@pytest.mark.parametrize(
-    ("f", "options", "message"),
-    [
-        ([[[1.0]]], {}, "0 to 2 dimensions and at least one tap, but got shape [1, 1, 1]"),
-        ([], {}, "0 to 2 dimensions and at least one tap, but got shape [0]"),
-        (
-            [[1.0]],
-            {"separable": True},
-            "1 dimension for a separable filter, but got shape [1, 1]",
-        ),
-    ],
-)
-def test_setup_filter_refuses(f, options, message):
-    said = refusal(ValueError, setup_filter, f, **options)
-    assert said == f"setup_filter(): expected f to have {message}"
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("taps", [1, 2, 3, 4, 5, 8, 12])
 def test_paddings(taps, device):
@@ -204,14 +170,6 @@ def test_subclasses_and_numpy_get_the_same(taps, padding):
         assert torch.equal(upsample2d(x, f, up, padding), upsample2d(x, f, 3, 1))
 
 
-def test_implementations():
-    x, f = torch.randn(1, 2, 8, 12), setup_filter([1, 3, 3, 1])
-    for function in (upsample2d, downsample2d, filter2d, upfirdn2d):
-        torch.testing.assert_close(function(x, f), function(x, f, impl="ref"))
-    with implementation("ref"):
-        assert bits([upsample2d(x, f)]) == bits([upsample2d(x, f, impl="ref")])
-
-
 def test_the_reference_is_the_definition():
     """Zeros, padding, products, and every down-th, written out."""
     x, f = torch.randn(5, dtype=torch.double), torch.randn(4, dtype=torch.double)
@@ -222,20 +180,3 @@ def test_the_reference_is_the_definition():
         x.view(1, 1, 1, 5), f.view(1, 4), (3, 1), (2, 1), [3, 2, 0, 0], gain=1.5
     )
     torch.testing.assert_close(actual.flatten(), expected)
-
-
-# ------------------------------------------------------------------------------------------- GPU --
-
-
-@needs_gpu
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_cuda_graph_and_side_stream(channels_last):
-    """The filter may come as late as the image."""
-    x, f = torch.randn(2, 8, 64, 48, device="cuda"), setup_filter([1, 3, 3, 1], "cuda")
-    x = x.to(memory_format=torch.channels_last) if channels_last else x
-    for function in (upsample2d, downsample2d, filter2d):
-        expected = function(x, f)
-        torch.testing.assert_close(captured_in_graph(lambda: (function(x, f),))[0], expected)  # noqa: B023
-        torch.testing.assert_close(on_side_stream(function, (x, f)), expected)
-        late = on_side_stream(lambda f, x: function(x, f), (f, x))  # noqa: B023
-        torch.testing.assert_close(late, expected)
