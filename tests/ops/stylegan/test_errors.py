@@ -145,7 +145,7 @@ REFUSED = {
         ({"fd": TAPS.to("meta")}, "fd to be on the device of x (cpu), but got meta"),
         (
             {"fu": TAPS.view(1, 2, 2)},
-            "fu to have 1 or 2 dimensions, [taps] or [height, width], but got shape [1, 2, 2]",
+            "fu to have shape [taps] or [taps_y, taps_x], but got [1, 2, 2]",
         ),
         ({"fd": TAPS[:0]}, "fd to have at least one tap, but got shape [0]"),
         ({"up": 0}, "up to be from 1 to 1024, but got 0"),
