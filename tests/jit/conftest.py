@@ -140,6 +140,7 @@ def by_nvrtc(cuda, monkeypatch):
     monkeypatch.setattr(request, "find_nvrtc", lambda home: found)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
     monkeypatch.setenv("CXX", "/nowhere/c++")
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
     # Another test may have used this machine's GPU.
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
     cuda.compiled, cuda.type = [], "void (float const*, float*, long, float)"

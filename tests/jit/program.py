@@ -5,6 +5,7 @@ here, so ``lltm_jit`` is the one in small/, and torch is a small stand-in, unles
 
     load DIRECTORY          print what came of it; TEXT is a source in place of the directory's
     bars DIRECTORY NAME...  build under a bar of the program's own: here, or in threads
+    die DIRECTORY FILE      build in a thread, fork once FILE is there, and be killed
     ACTION FAMILY...        have a child build families, unless ALONE is set, and do as told
 
 KILL=before NAME / after NAME ends `load` hard when that file of a build is renamed. The others wait
@@ -97,6 +98,16 @@ def bars(directory, *names):
     print("done")
 
 
+def die(directory, file):
+    building = threading.Thread(target=jit.load, args=(jit.Spec("_C", (directory,)),), daemon=True)
+    building.start()
+    while not os.path.exists(file):
+        time.sleep(0.02)
+    if not os.fork():
+        time.sleep(60)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def begin():
     """Once the child is where the environment says."""
     tell(started=True)
@@ -186,7 +197,7 @@ def fork():
 
 
 def main(action, *words):
-    if action not in ("load", "bars"):
+    if action not in ("load", "bars", "die"):
         if "ALONE" not in os.environ:
             for family in words:
                 background.start([spec(family)])

@@ -195,10 +195,6 @@ def _cpp_extension() -> Any:
     # setuptools fails if modules are searched in a working directory that is gone.
     sys.path = [folder for folder in searched if folder]
     try:
-        os.getcwd()
-    except OSError:  # it was removed, and setuptools would look there
-        sys.path_importer_cache.setdefault("", None)
-    try:
         from torch.utils import cpp_extension
     finally:
         sys.path = searched

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -319,13 +320,19 @@ LARGE = "\n".join(
 
 def test_threads_compile_at_the_same_time(real_nvrtc):
     """A small kernel is done while another thread compiles a large one."""
-    path = find_nvrtc(None).path
-    large = threading.Thread(target=nvrtc.compile, args=(path, LARGE, "large.cu", ["-arch=sm_90"]))
+    path, seen = find_nvrtc(None).path, threading.Event()
+
+    def compile_large():
+        with cancelled_by(seen), suppress(Cancelled):
+            nvrtc.compile(path, LARGE, "large.cu", ["-arch=sm_90"])
+
+    large = threading.Thread(target=compile_large)
     nvrtc.compile(path, "__global__ void f() {}", "small.cu", ["-arch=sm_90"])
     large.start()
     time.sleep(0.1)
     nvrtc.compile(path, "__global__ void f() {}", "small.cu", ["-arch=sm_90"])
     assert large.is_alive()
+    seen.set()
     large.join()
 
 
@@ -346,7 +353,7 @@ def test_a_kernel_without_any_tool(real_nvrtc, monkeypatch):
     assert engine.build(spec(real_nvrtc)).compiler.startswith("NVRTC")
 
 
-def test_many_processes_compile_once(real_nvrtc):
+def test_two_processes_compile_once(real_nvrtc):
     program = (
         "import sys, lltm_jit\n"
         "print(lltm_jit.kernel(sys.argv[1], 'scale<float>', constants={'FACTOR': 3}))"
@@ -354,7 +361,7 @@ def test_many_processes_compile_once(real_nvrtc):
     environment = {**os.environ, "LLTM_JIT_AT_IMPORT": "0"}
     command = [sys.executable, "-c", program, str(real_nvrtc.sources / "scale.cu")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(4)]
+    running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
     told = [process.communicate(timeout=120) for process in running]
     assert {out for out, _ in told} == {"<kernel scale<float>(float*)>\n"}
     assert sum("building scale" in err for _, err in told) == 1

@@ -1,7 +1,6 @@
 """Ways of using ``load`` and ``load_inline`` that torch documents, and that no other test has.
 
-WAYS_OF=torch has torch's own functions in place of ours, and takes those that compile torch's large
-headers, for half a minute each; WAYS_OF=ours takes these, too.
+WAYS_OF=torch has torch's own functions in place of ours.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +18,10 @@ from torch.utils import cpp_extension
 
 from lltm_jit.jit import torch_api
 
-WAYS_OF = os.environ.get("WAYS_OF", "")
-SIDE = cpp_extension if WAYS_OF == "torch" else torch_api
+SIDE = cpp_extension if os.environ.get("WAYS_OF") == "torch" else torch_api
 needs_cuda = pytest.mark.skipif(
-    not WAYS_OF or not cpp_extension.CUDA_HOME, reason="needs WAYS_OF and a CUDA toolkit"
+    not (torch.version.cuda and cpp_extension.CUDA_HOME), reason="needs a torch and nvcc with CUDA"
 )
-takes_minutes = pytest.mark.skipif(not WAYS_OF, reason="needs WAYS_OF")
 
 OF_PART = f"int part();\n#define VALUE part()\n{MODULE}"
 OF_HEADER = f'#include "value.h"\n{MODULE}'
@@ -95,6 +91,7 @@ def test_load(way):
 
 
 @needs_cuda
+@pytest.mark.slow
 @pytest.mark.parametrize("way", OF_CUDA.values(), ids=OF_CUDA)
 def test_load_with_cuda(way):
     test_load(way)
@@ -169,96 +166,7 @@ def test_a_header_in_the_build_directory_of_strings():
 
 
 @needs_cuda
+@pytest.mark.slow
 def test_strings_with_cuda():
     module = SIDE.load_inline("texts_cuda", OF_PART, PART_CUDA, no_implicit_headers=True)
     assert module.value() == 2
-
-
-SIN_ADD = "at::Tensor sin_add(at::Tensor x, at::Tensor y) { return x.sin() + y.sin(); }\n"
-
-
-@takes_minutes
-@pytest.mark.parametrize(
-    ("given", "documentation"),
-    [
-        ({"functions": ["sin_add"]}, "sin_add"),
-        ({"functions": {"sin_add": "adds sines"}}, "adds sines"),
-        ({"functions": ["sin_add"], "use_pch": True}, "sin_add"),
-    ],
-)
-def test_functions_by_name(given, documentation):
-    function = SIDE.load_inline("by_name", [SIN_ADD], **given).sin_add
-    assert function(torch.zeros(1), torch.zeros(1)).item() == 0
-    assert function.__doc__.split("\n")[2] == documentation
-
-
-@takes_minutes
-@pytest.mark.parametrize("plainly", [False, True])
-def test_functions_of_every_kind(plainly):
-    text = "namespace ns { int three() { return 3; } }\n"
-    text += "int four() { return 4; }\nauto five = []() { return 5; };\n"
-    functions = {"ns::three": "three", "four": None, "five": "says 'five'"}
-    given = {"functions": functions, "with_pytorch_error_handling": not plainly}
-    module = SIDE.load_inline("kinds", text, **given)
-    assert [getattr(module, name)() for name in functions] == [3, 4, 5]
-
-
-@takes_minutes
-def test_errors_and_warnings_of_torch():
-    text = 'void refuse() { TORCH_CHECK_INDEX(false, "out of range"); }\n'
-    with pytest.raises(IndexError):
-        SIDE.load_inline("translated", text, functions="refuse").refuse()
-    text = 'void warn() { TORCH_WARN("careful"); }\n'
-    given = {"functions": "warn", "with_pytorch_error_handling": False}
-    module = SIDE.load_inline("plainly", text, **given)
-    with warnings.catch_warnings(record=True) as caught:
-        module.warn()
-    assert caught == []  # C++ writes it to stderr itself
-
-
-TWICE = """#include <torch/library.h>
-at::Tensor twice(at::Tensor x) { return x * 2; }
-TORCH_LIBRARY(ways, m) { m.def("twice", &twice); }
-"""
-REGISTERED = """#include <torch/script.h>
-torch::Tensor func(torch::Tensor x) { return x; }
-static torch::RegisterOperators r("ways_registered::func", &func);
-"""
-
-
-@takes_minutes
-def test_operators_without_a_module():
-    one = torch.ones(1)
-    SIDE.load_inline("operators", TWICE, is_python_module=False)
-    assert torch.ops.ways.twice(one).item() == 2
-    SIDE.load_inline("registered", REGISTERED, functions="func", is_python_module=False)
-    assert torch.ops.ways_registered.func(one).item() == 1
-
-
-@takes_minutes
-def test_one_name_again_and_again():
-    values = [123, 456, 456, 789]
-    texts = [f"int f() {{ return {value}; }}" for value in values]
-    assert [SIDE.load_inline("again", text, functions="f").f() for text in texts] == values
-
-
-DOUBLER = """
-struct Doubler {
-  Doubler(int64_t a, int64_t b) : tensor_(torch::ones({a, b})) {}
-  torch::Tensor forward() { return tensor_ * 2; }
-  torch::Tensor get() const { return tensor_; }
-  torch::Tensor tensor_;
-};
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  py::class_<Doubler>(m, "Doubler")
-      .def(py::init<int, int>())
-      .def("forward", &Doubler::forward)
-      .def_property_readonly("tensor", &Doubler::get);
-}
-"""
-
-
-@takes_minutes
-def test_a_class():
-    doubler = SIDE.load_inline("doubler", DOUBLER).Doubler(2, 2)
-    assert [doubler.forward().sum().item(), doubler.tensor.sum().item()] == [8, 4]

@@ -77,33 +77,6 @@ def test_every_message_has_its_log():
     assert sorted(expected()) == sorted(LOGS)
 
 
-# By NVRTC, which names a text of its own so.
-_NVRTC = """default_program(3): error: identifier "y" is undefined
-    out[i] = y;
-             ^
-
-1 error detected in the compilation of "default_program".
-"""
-PARTS = {
-    "gcc/undeclared": ("undeclared.cpp", 2, 16, "‘hidden_sise’ was not declared in this scope"),
-    "clang/undeclared": ("undeclared.cpp", 2, 16, "use of undeclared identifier 'hidden_sise'"),
-    "nvcc/undeclared": ("undeclared.cu", 2, 17, 'identifier "hidden_sise" is undefined'),
-    "ptxas/shared": ("shared.cu", None, None, "Entry function 'k(float*)' uses too much"),
-    "ld/undefined": (None, None, None, "undefined reference to `elsewhere()'"),
-    "stopped/nvcc_killed": ("slow.cu", None, None, "the compiler was ended by SIGKILL"),
-    "nvrtc": ("default_program", 3, None, 'identifier "y" is undefined'),
-}
-
-
-@pytest.mark.parametrize("case", PARTS)
-def test_the_parts_of_an_error_by_each_tool(case, sources):
-    log = _NVRTC if case == "nvrtc" else LOGS[case].read_text("utf-8")
-    error = explained(log)
-    *place, message = PARTS[case]
-    assert [error.file, error.line, error.column] == place
-    assert error.message.startswith(message)
-
-
 def test_a_file_is_named_as_seen_from_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spec = asked("case", f"{tmp_path}/kernels/op.cpp")

@@ -51,8 +51,15 @@ def test_no_compiler_outlives_its_program(bench, gate, tmp_path, number, compile
     assert_next_one_builds(bench)
 
 
-@pytest.mark.parametrize("how", [KeyboardInterrupt, Cancelled])
-@pytest.mark.parametrize("compiler", ["", STUBBORN])
+@pytest.mark.parametrize(
+    ("how", "compiler"),
+    [
+        (KeyboardInterrupt, ""),
+        slow(KeyboardInterrupt, STUBBORN),
+        (Cancelled, ""),
+        (Cancelled, STUBBORN),
+    ],
+)
 def test_no_compiler_outlives_a_build_that_is_cancelled(bench, gate, how, compiler):
     """By Ctrl-C, or by its caller."""
     source, unwanted = bench.write("slow/slow.cpp", compiler + gate.order), threading.Event()
@@ -177,15 +184,7 @@ def test_a_process_of_any_name_is_found():
 def test_a_process_that_forked_during_a_build_does_not_keep_its_guard_alive(bench, gate):
     """The kernel tells the guard that the thread of the build is gone."""
     bench.write("one/one.cpp", gate.order)
-    program = (
-        "import os, threading, time\nfrom lltm_jit import jit\n"
-        f"spec = jit.Spec('_C', ({str(bench.sources)!r},))\n"
-        "threading.Thread(target=jit.load, args=(spec,), daemon=True).start()\n"
-        f"while not os.path.exists({str(gate.path)!r}): time.sleep(0.02)\n"
-        "if not os.fork(): time.sleep(60)\nos.kill(os.getpid(), 9)\n"
-    )
-    environment = {**os.environ, "LLTM_JIT_AT_IMPORT": "0"}
-    process = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    process = bench.start("die", bench.sources, gate.path)
     pid = gate.reached()
     process.wait(60)
     wait_for(lambda: not alive(pid))

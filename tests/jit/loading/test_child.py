@@ -253,7 +253,7 @@ SANDBOX = """
 import builtins, io, os
 def refused(function):
     def call(path, *args, **named):
-        if isinstance(path, str) and path.startswith("/proc"):
+        if str(path).startswith("/proc"):
             raise FileNotFoundError(2, "No such file or directory", path)
         return function(path, *args, **named)
     return call
