@@ -36,12 +36,27 @@ WRONG = {
         RuntimeError,
         r"h_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
     ),
+    "another state's rank": (
+        (X, (torch.zeros(1, 3, 7), torch.zeros(3, 7))),
+        RuntimeError,
+        r"c_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
+    ),
+    "a batch of states": (
+        (X[:, 0], (torch.zeros(1, 3, 7), torch.zeros(1, 7))),
+        RuntimeError,
+        r"h_0 to have 2 dimensions \[layers, hidden\], but got shape \[1, 3, 7\]",
+    ),
     "a state's size": (
         (X, (torch.zeros(1, 3, 7), torch.zeros(1, 2, 7))),
         RuntimeError,
         r"c_0 to have shape .* = \[1, 3, 7\], but got \[1, 2, 7\]",
     ),
     "no state": ((X, (None, None)), TypeError, "expected h_0 to be a tensor, but got None"),
+    "a number": (
+        (X, (torch.zeros(1, 3, 7), 0.0)),
+        TypeError,
+        "expected c_0 to be a tensor, but got float",
+    ),
 }
 
 

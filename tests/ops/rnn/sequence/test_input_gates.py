@@ -219,25 +219,6 @@ def test_threads_change_no_bit(size):
     assert_threads_change_no_bit(lambda: with_gradients(input_gates, given, grad))
 
 
-def test_rows_change_no_bit_of_others():
-    x, weight, bias = operands((6, 11, 300, 70), torch.float)
-    torch.testing.assert_close(
-        input_gates(x[2:3, 4:7], weight, bias),
-        input_gates(x, weight, bias)[2:3, 4:7],
-        rtol=0,
-        atol=0,
-    )
-
-
-def test_infinities_and_nans_stay_in_their_rows():
-    x, weight, bias = (tensor.detach() for tensor in operands((2, 5, 9, 21), torch.float))
-    x[0, 1, 3], x[1, 2, 4] = torch.nan, torch.inf
-    gates = input_gates(x, weight, bias)
-    assert gates[0, 1].isnan().all()
-    assert gates[1, 2].isinf().all()
-    assert gates.isfinite().sum() == 8 * 21
-
-
 def test_one_operator_in_a_compiled_layer():
     layer, graphs = lltm_jit.LLTM(4, 5), []
 
