@@ -196,17 +196,20 @@ def test_the_states_of_all_steps_have_gradients(cells, name, resets, device):
     x = torch.randn(140, 2, 3, dtype=torch.double, device=device, requires_grad=True)
     reset = torch.zeros(140, 2, dtype=torch.bool, device=device)
     reset[resets] = True
-    _, _, states = layer(x, reset=reset if resets else None, return_states=True)
-    states = torch.stack([states] if isinstance(states, torch.Tensor) else [*states], 1).squeeze(2)
+    old = [torch.randn_like(x[0, :, :1].expand(2, 34)) for _ in range(layer.cell.states)]
+    leaves = [x, *(each.requires_grad_() for each in old), *layer.parameters()]
+    hx = tuple(each.unsqueeze(0) for each in old)
+    hx = hx if len(hx) > 1 else hx[0]
+    _, _, states = layer(x, hx, reset=reset if resets else None, return_states=True)
+    states = torch.stack([states] if isinstance(states, Tensor) else [*states], 1).squeeze(2)
     gates = F.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)
     p = getattr(layer, "parameters_l0", None)
-    old = [gates.new_zeros(2, 34)] * layer.cell.states
     expected = []
     for gate, ends in zip(gates, reset, strict=True):
         old = step(name, gate, p, [torch.where(ends.unsqueeze(1), 0.0, each) for each in old])
         expected.append(torch.stack(old))
     pairs = [
-        torch.autograd.grad(s.sin().sum(), [x, *layer.parameters()], materialize_grads=True)
+        torch.autograd.grad(s.sin().sum(), leaves, materialize_grads=True)
         for s in (states, torch.stack(expected))
     ]
     torch.testing.assert_close(states, torch.stack(expected))

@@ -266,10 +266,11 @@ def test_tutorial_calls_keep_a_float_cell(dtype, device):
         assert_accurate(grad, exact[name], baseline[name], sums=True, parts=ACTIVATIONS)
 
 
+@pytest.mark.parametrize("function", [lltm_cell, lltm_forward])
 @pytest.mark.parametrize("pair", [tuple, list])
-def test_state_as_a_pair(pair):
+def test_state_as_a_pair(pair, function):
     input, weights, bias, old_h, old_cell = cell_inputs()
     torch.testing.assert_close(
-        lltm_cell(input, pair((old_h, old_cell)), weights, bias),
-        lltm_cell(input, weights, bias, old_h, old_cell),
+        function(input, pair((old_h, old_cell)), weights, bias),
+        function(input, weights, bias, old_h, old_cell),
     )
