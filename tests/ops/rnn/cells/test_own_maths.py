@@ -9,7 +9,6 @@ import pytest
 import torch
 from op_testing import DEVICES
 from sequence_testing import cell_header
-from torch.nn.utils.rnn import pack_padded_sequence
 
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
@@ -54,24 +53,6 @@ def test_second_derivatives(peephole):
     inputs = (x, layer.parameters_l0)
     assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(function, inputs)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("packed", [False, True])
-def test_backward_has_the_weights_of_its_forward(peephole, packed, device):
-    """Of both orders, with checkpoints, too: functional_call puts the module's own weights back."""
-    x = torch.randn(6, 3, 2, dtype=torch.double, device=device)
-    given, found = pack_padded_sequence(x, [6, 2, 1]) if packed else x, []
-    for steps in (0, 2):
-        torch.manual_seed(0)
-        layer = peephole(2, 3, checkpoint=steps, dtype=torch.double, device=device)
-        weights = {n: (2 * p.detach()).requires_grad_() for n, p in layer.named_parameters()}
-        output, (h, c) = torch.func.functional_call(layer, weights, (given,))
-        leaves, all_steps = [*weights.values()], output.data if packed else output
-        loss = sum(result.square().sum() for result in (all_steps, h, c))
-        first = torch.autograd.grad(loss, leaves, create_graph=True)
-        found.append([*first, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)])
-    torch.testing.assert_close(*found)
 
 
 FUNCTIONS = """
