@@ -137,10 +137,9 @@ def test_it_is_a_layer_as_any_other(peephole):
     peephole.check()
 
 
-# Of cells that add their gates, and of one that does not.
+# Of a cell that adds its gates, and of one that does not.
 IMPURE = {
     "a summand": "static int calls = 0; now[0] = x[0] + h[0] + T(double(++calls));",
-    "random numbers": "now[0] = tanh(x[0] + h[0]) * T(double(rand()));",
     "not added": "static double last = 1; now[0] = x[0] * T(last); last = last == 1 ? 2 : 1;",
 }
 
@@ -149,7 +148,7 @@ IMPURE = {
     "way", [pytest.param(way, marks=[pytest.mark.slow] * (way != "not added")) for way in IMPURE]
 )
 def test_a_step_that_is_not_pure_is_found(way, tmp_path):
-    text = "#include <cstdlib>\n" + cell_header("ImpureCell", 1, IMPURE[way])
+    text = cell_header("ImpureCell", 1, IMPURE[way])
     if way == "not added":
         text = text.replace("kAddsGates = true", "kAddsGates = false")
     header = tmp_path / "impure.h"
