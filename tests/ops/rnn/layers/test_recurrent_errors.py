@@ -67,36 +67,29 @@ def test_errors(way):
         lltm_jit.LSTM(5, 7)(*args)
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"proj_size": 7}, "proj_size to be less than hidden_size = 7, but got 7"),
-        ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
-        ({"num_layers": True}, "num_layers to be at least 1, but got True"),
-        ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),
-        ({"dropout": True}, "dropout to be from 0 to 1, but got True"),
-        ({"dropout": math.nan}, "dropout to be from 0 to 1, but got nan"),
-        ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
-        ({"checkpoint": 2**63}, r"checkpoint to be less than 2\*\*63, but got 9223372036854775808"),
-    ],
-)
+WRONG_NUMBERS = [
+    ({"proj_size": 7}, "proj_size to be less than hidden_size = 7, but got 7"),
+    ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
+    ({"num_layers": True}, "num_layers to be at least 1, but got True"),
+    ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),
+    ({"dropout": True}, "dropout to be from 0 to 1, but got True"),
+    ({"dropout": math.nan}, "dropout to be from 0 to 1, but got nan"),
+    ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
+    ({"checkpoint": 2**63}, r"checkpoint to be less than 2\*\*63, but got 9223372036854775808"),
+]
+WRONG_TYPES = [
+    ({"dropout": "0.5"}, "dropout to be a number, but got str"),
+    ({"num_layers": "2"}, "num_layers to be an int, but got str"),
+    ({"num_layers": 2.0}, "num_layers to be an int, but got float"),
+    ({"checkpoint": "2"}, "checkpoint to be an int, but got str"),
+    ({"checkpoint": None}, "checkpoint to be an int, but got None"),
+]
+
+
+@pytest.mark.parametrize(("named", "message"), WRONG_NUMBERS + WRONG_TYPES)
 def test_errors_of_the_constructor(named, message):
-    with pytest.raises(ValueError, match=message):
-        lltm_jit.LSTM(5, 7, **named)
-
-
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"dropout": "0.5"}, "dropout to be a number, but got str"),
-        ({"num_layers": "2"}, "num_layers to be an int, but got str"),
-        ({"num_layers": 2.0}, "num_layers to be an int, but got float"),
-        ({"checkpoint": "2"}, "checkpoint to be an int, but got str"),
-        ({"checkpoint": None}, "checkpoint to be an int, but got None"),
-    ],
-)
-def test_wrong_types_in_the_constructor(named, message):
-    with pytest.raises(TypeError, match=r"^LSTM\(\): expected " + message):
+    error = TypeError if (named, message) in WRONG_TYPES else ValueError
+    with pytest.raises(error, match=r"^LSTM\(\): expected " + message):
         lltm_jit.LSTM(5, 7, **named)
 
 

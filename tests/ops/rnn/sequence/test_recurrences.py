@@ -10,8 +10,8 @@ from sequence_testing import (
     Inputs,
     cell_of,
     controls,
+    in_turn,
     inputs_of,
-    reference,
     results_and_gradients,
 )
 from torch import Tensor
@@ -50,35 +50,6 @@ def inputs_of_all(
     weights = torch.stack([one.weight_hh for one in each])
     per_unit = [units(name) for name in ("parameters", "h_0", "c_0")]
     return Inputs(gates("gates"), weights, gates("bias_hh"), *per_unit, marks)
-
-
-def in_turn(
-    cell: str, inputs: Inputs, directions: int, reverse: bool = False, function=reference
-) -> tuple[Tensor, Tensor, Tensor]:
-    """One call of `function` for each recurrence."""
-    count, size = len(inputs.weight_hh), inputs.weight_hh.size(2)
-    heads, results = count // directions, []
-    shape = (directions, cell_of(cell).gates, heads, size)
-    for i, weight_hh in enumerate(inputs.weight_hh):
-        way, head = divmod(i, heads)
-
-        def gates(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None:
-                return None
-            return tensor.unflatten(-1, shape)[..., way, :, head, :].flatten(-2)  # noqa: B023
-
-        def units(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.narrow(-1, i * size, size)  # noqa: B023
-
-        control = inputs.control
-        if control is not None and directions == 2:
-            control = control[way]
-        one = Inputs(
-            gates(inputs.gates), weight_hh, gates(inputs.bias_hh), units(inputs.parameters),
-            units(inputs.h_0), units(inputs.c_0), control,
-        )  # fmt: skip
-        results.append(function(cell, one, reverse != (way == 1)))
-    return tuple(torch.cat(tensors, -1) for tensors in zip(*results, strict=True))
 
 
 def together(cell: str, inputs: Inputs, directions: int, reverse: bool = False):
