@@ -243,18 +243,8 @@ def test_higher_derivatives_and_transforms(cells, name):
 
 
 def test_opcheck(cells):
-    gates, parameters, h_0, c_0, control = inputs_of(cells, "Sru", 4, 2, 3).values()
-    args = (
-        gates,
-        h_0.new_empty(0, 3),
-        None,
-        parameters,
-        h_0,
-        c_0,
-        control,
-        False,
-        cells["Sru"].cell.name,
-    )
+    gates, *others = inputs_of(cells, "Sru", 4, 2, 3).values()
+    args = (gates, gates.new_empty(0, 3), None, *others, False, cells["Sru"].cell.name)
     opcheck(torch.ops.lltm_jit.recurrent_sequence, args)
     opcheck(torch.ops.lltm_jit.recurrent_sequence_forward, args)
 
