@@ -213,6 +213,35 @@ def reference(
     return output, h, torch.stack(cells) if cells else h.new_empty(0, *h.shape)
 
 
+def in_turn(
+    cell: str, inputs: Inputs, directions: int, reverse: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The reference of each recurrence, beside each other."""
+    count, size = len(inputs.weight_hh), inputs.weight_hh.size(2)
+    heads, results = count // directions, []
+    shape = (directions, cell_of(cell).gates, heads, size)
+    for i, weight_hh in enumerate(inputs.weight_hh):
+        way, head = divmod(i, heads)
+
+        def gates(tensor: Tensor | None) -> Tensor | None:
+            if tensor is None:
+                return None
+            return tensor.unflatten(-1, shape)[..., way, :, head, :].flatten(-2)  # noqa: B023
+
+        def units(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.narrow(-1, i * size, size)  # noqa: B023
+
+        control = inputs.control
+        if control is not None and directions == 2:
+            control = control[way]
+        one = Inputs(
+            gates(inputs.gates), weight_hh, gates(inputs.bias_hh), units(inputs.parameters),
+            units(inputs.h_0), units(inputs.c_0), control,
+        )  # fmt: skip
+        results.append(reference(cell, one, reverse != (way == 1)))
+    return tuple(torch.cat(tensors, -1) for tensors in zip(*results, strict=True))
+
+
 def layer_reference(
     layer: nn.Module, x: Tensor, states: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:

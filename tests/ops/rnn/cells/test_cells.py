@@ -25,18 +25,6 @@ def test_each_cell_of_the_library_has_a_layer():
     assert cells["gru"] == Cell("gru", gates=3, states=1, parameters=0, adds_gates=False)
 
 
-def test_a_build_that_says_otherwise_is_believed():
-    """Nowhere else does a layer's class say what its cell is."""
-    cells = [(name, len(name), 3, 1, False) for name in layers.LAYERS]
-    layers._learn_cells(SimpleNamespace(own_cells=lambda: cells))
-    try:
-        assert lltm_jit.LSTM.cell == Cell("lstm", 4, 3, 1, False)
-        assert lltm_jit.GRU.cell == Cell("gru", 3, 3, 1, False)
-        assert lltm_jit.GRU(2, 5).parameters_l0.shape == (1, 5)
-    finally:
-        layers._learn_cells(native.rnn)
-
-
 def test_a_layer_whose_cell_the_library_lacks_is_told():
     cells = [row for row in native.rnn.own_cells() if row[0] != "gru"]
     with pytest.raises(RuntimeError, match=r"cells\.h .* none for gru; there are lltm, lstm"):

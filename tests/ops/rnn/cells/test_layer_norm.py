@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from op_testing import DEVICES, DTYPES, needs_gpu
+from sequence_testing import tensors
 from torch import Tensor, nn
 from torch.library import opcheck
 
@@ -82,12 +83,7 @@ def plain(layer, x: Tensor, hx=None, lengths=None, reset=None) -> tuple[Tensor, 
             outputs.append(torch.stack(found[::-1] if reverse else found))
             ends.append(states)
         x = torch.cat(outputs, 2)
-    return x, [torch.stack(tensors) for tensors in zip(*ends, strict=True)]
-
-
-def flat(results) -> list[Tensor]:
-    output, state = results
-    return [output, *([state] if isinstance(state, Tensor) else state)]
+    return x, [torch.stack(each) for each in zip(*ends, strict=True)]
 
 
 def gradients(results: list[Tensor], inputs: list[Tensor]) -> tuple[Tensor, ...]:
@@ -114,8 +110,8 @@ def test_values_and_gradients(kind, given, size, device):
         hx = [torch.randn_like(x[:1, :, :1].expand(1, rows, units)) for _ in "hc"]
         hx = [t.requires_grad_() for t in hx[: layer.cell.states]]
     state = hx if hx is None or len(hx) == 1 else tuple(hx)
-    actual = flat(layer(x, state[0] if isinstance(state, list) else state))
-    expected = flat(plain(layer, x, hx))
+    actual = tensors(layer(x, state[0] if isinstance(state, list) else state))
+    expected = tensors(plain(layer, x, hx))
     inputs = [x, *layer.parameters(), *(hx or [])]
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
@@ -127,8 +123,8 @@ def test_lengths_resets_and_directions(kind, device):
     layer = made(kind, 5, 12, 2, device=device, bidirectional=True, bias=False)
     x = torch.randn(6, 3, 5, dtype=torch.double, device=device, requires_grad=True)
     lengths, reset = [6, 1, 4], torch.rand(6, 3, device=device) < 0.3
-    actual = flat(layer(x, lengths=lengths, reset=reset))
-    expected = flat(plain(layer, x, lengths=lengths, reset=reset))
+    actual = tensors(layer(x, lengths=lengths, reset=reset))
+    expected = tensors(plain(layer, x, lengths=lengths, reset=reset))
     inputs = [x, *layer.parameters()]
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
@@ -191,11 +187,11 @@ def test_other_dtypes_and_plans(kind, dtype, device, size, plan):
     x = torch.randn(5, rows, 16, device=device).to(dtype)
     reset = torch.rand(5, rows, device=device) < 0.2 if units % 3 else None
     wide = copy.deepcopy(layer).double()
-    expected = flat(plain(wide, x.double(), reset=reset))
+    expected = tensors(plain(wide, x.double(), reset=reset))
     with planned(plan):
         with torch.no_grad():
             alone = layer(x, reset=reset)[0]
-        actual = flat(layer(x, reset=reset))
+        actual = tensors(layer(x, reset=reset))
         found = gradients(actual, [*layer.parameters()])
     right = gradients(expected, [*wide.parameters()])
     torch.testing.assert_close(alone, actual[0], rtol=1e-2, atol=1e-2)
@@ -234,7 +230,7 @@ def test_clusters_compute_what_steps_do(kind, resets, monkeypatch):
     def found(plan: int) -> list[Tensor]:
         with planned(plan):
             output, last, all_states = layer(x, hx, **named)
-            results = [output, *flat((output, last))[1:], *flat((output, all_states))[1:]]
+            results = [output, *tensors((output, last))[1:], *tensors((output, all_states))[1:]]
             loss = sum((r * r.sin()).sum() for r in results)
             inputs = [x, *layer.parameters(), *states]
             grads = torch.autograd.grad(loss, inputs, allow_unused=True)
@@ -279,7 +275,7 @@ def test_higher_derivatives(kind):
 
     def function(x, learnt):
         named = {"parameters_l0": learnt}
-        return tuple(flat(torch.func.functional_call(layer, named, (x,))))
+        return tuple(tensors(torch.func.functional_call(layer, named, (x,))))
 
     inputs = (x, layer.parameters_l0)
     assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True)

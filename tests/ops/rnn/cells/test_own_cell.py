@@ -235,10 +235,8 @@ def test_a_mistake_is_told_with_what_to_write(said, told):
     assert "TensorValue" not in text
 
 
-@pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=[pytest.mark.slow] * (way != "no such cell")) for way in WRONG],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WRONG)
 def test_what_is_wrong_is_told_at_the_users_line(plain_header, way, monkeypatch):
     right, wrong, message = WRONG[way]
     text = plain(1.0).replace(right, wrong)

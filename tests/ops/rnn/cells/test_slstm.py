@@ -3,7 +3,7 @@
 import pytest
 import torch
 from op_testing import DEVICES, assert_accurate
-from sequence_testing import Inputs, inputs_of, reference, results_and_gradients
+from sequence_testing import Inputs, in_turn, inputs_of, results_and_gradients
 from torch import Tensor
 
 import lltm_jit
@@ -28,13 +28,8 @@ def large_inputs(
 
 
 def by_formula(cell: str, inputs: Inputs, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The reference of each head, beside each other."""
-    results, count = [], len(inputs.weight_hh)
-    for i, weight_hh in enumerate(inputs.weight_hh):
-        gates = inputs.gates.unflatten(2, (4, count, -1))[:, :, :, i].flatten(2)
-        h_0, c_0 = (t if t is None else t.chunk(count, -1)[i] for t in (inputs.h_0, inputs.c_0))
-        results.append(reference(cell, Inputs(gates, weight_hh, None, None, h_0, c_0, None)))
-    return tuple(torch.cat(each, -1) for each in zip(*results, strict=True))
+    """The reference of each head."""
+    return in_turn(cell, inputs, 1, reverse)
 
 
 def second_gradients(function, inputs: Inputs) -> list[Tensor]:

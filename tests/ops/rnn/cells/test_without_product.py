@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,6 @@ from torch.library import opcheck
 
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
-from lltm_jit.ops.rnn.sequence import run_states
 
 CELL = """
 struct {name}Cell {{
@@ -52,14 +53,24 @@ TEXTS = {
     "Sru": CELL.format(name="Sru", gates=4, states=2, linear="true", step=SRU, **PARAMETERS),
     "Bent": CELL.format(name="Bent", gates=2, states=2, linear="false", step=BENT, **PARAMETERS),
 }
-NAMES = list(TEXTS)
+# Sru is linear as well, and has all that a cell may have.
+NAMES = [pytest.param("MinGru", marks=pytest.mark.slow), "Sru", "Bent"]
+
+
+class Cells(dict):
+    """The classes by name, each compiled for the first test that takes it."""
+
+    def __init__(self, header: Path) -> None:
+        self.header = header
+        header.write_text("#pragma once\n" + "".join(TEXTS.values()))
+
+    def __missing__(self, name: str) -> type:
+        return self.setdefault(name, lltm_jit.recurrent_cell(self.header, f"{name}Cell"))
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
-    header = tmp_path_factory.mktemp("cells") / "cells.h"
-    header.write_text("#pragma once\n" + "".join(TEXTS.values()))
-    return {name: lltm_jit.recurrent_cell(header, f"{name}Cell") for name in NAMES}
+    return Cells(tmp_path_factory.mktemp("cells") / "cells.h")
 
 
 def step(name: str, x: Tensor, p: Tensor | None, old: list[Tensor]) -> list[Tensor]:
@@ -87,7 +98,12 @@ def inputs_of(cells, name, steps, rows, units, dtype=torch.double, device="cpu",
         "c_0": random(cell.states - 1, rows, units) if cell.states > 1 else None,
         "control": controls(steps, rows).to(device) if control else None,
     }
-    return given, torch.empty(0, units, dtype=dtype, device=device)
+    return given
+
+
+def results_of(cells, name, given, reverse=False) -> tuple[Tensor, ...]:
+    weight, others = given["h_0"].new_empty(0, given["h_0"].size(-1)), given | {"bias_hh": None}
+    return recurrent_sequence(cells[name].cell.name, weight_hh=weight, reverse=reverse, **others)
 
 
 def with_gradients(results, given) -> list[Tensor]:
@@ -123,11 +139,12 @@ PLACES = [("cpu", (1, 2, 3)), ("cpu", (16, 3, 65))] + [
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(cells, name, control, size, reverse, device):
-    given, weight = inputs_of(cells, name, *size, device=device, control=control)
-    results = recurrent_sequence(
-        cells[name].cell.name, weight_hh=weight, bias_hh=None, reverse=reverse, **given
-    )
-    found = with_gradients(results, given)
+    given = inputs_of(cells, name, *size, device=device, control=control)
+    assert_as_reference(cells, name, given, reverse)
+
+
+def assert_as_reference(cells, name, given, reverse) -> None:
+    found = with_gradients(results_of(cells, name, given, reverse), given)
     for ours, theirs in zip(found, expected_of(name, given, reverse), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
@@ -138,10 +155,9 @@ def test_values_and_gradients(cells, name, control, size, reverse, device):
 @pytest.mark.parametrize("size", [(40, 3, 64), (5, 2, 9)], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_other_dtypes(cells, name, size, dtype, device):
-    given, weight = inputs_of(cells, name, *size, dtype=dtype, device=device)
-    results = recurrent_sequence(cells[name].cell.name, weight_hh=weight, bias_hh=None, **given)
-    for result in results:
-        assert result.dtype == dtype
+    given = inputs_of(cells, name, *size, dtype=dtype, device=device)
+    results = results_of(cells, name, given)
+    assert {result.dtype for result in results} == {dtype}
     found = with_gradients(results, given)
     # A state goes on in float: an error is that of rounding it once, in products of few numbers.
     error = 16 * torch.finfo(dtype).eps
@@ -159,47 +175,51 @@ def test_other_dtypes(cells, name, size, dtype, device):
 @pytest.mark.parametrize("name", NAMES)
 def test_resets_to_given_states(cells, name, reverse, one, device, steps):
     """One for all steps, or one for each, behind the state before the first step."""
-    given, weight = inputs_of(cells, name, steps, 3, 34, device=device)
+    given = inputs_of(cells, name, steps, 3, 34, device=device)
     count = 1 + (1 if one else steps)
     for state in ("h_0", "c_0"):
         if given[state] is not None:
             wide = torch.randn(count, *given[state].shape, dtype=torch.double, device=device)
             given[state] = wide.requires_grad_()
-    results = recurrent_sequence(
-        cells[name].cell.name, weight_hh=weight, bias_hh=None, reverse=reverse, **given
-    )
-    found = with_gradients(results, given)
-    for ours, theirs in zip(found, expected_of(name, given, reverse), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+    assert_as_reference(cells, name, given, reverse)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reset_ends_what_was_not_a_number(cells, name, device):
-    given, weight = inputs_of(cells, name, 140, 2, 34, device=device, control=False)
+    given = inputs_of(cells, name, 140, 2, 34, device=device, control=False)
     with torch.no_grad():
         given["gates"][3] = torch.nan
         given["h_0"].fill_(torch.inf)
     control = torch.zeros(140, 2, dtype=torch.uint8, device=device)
     control[135] = 1
     given["control"] = control
-    output, *_ = recurrent_sequence(cells[name].cell.name, weight_hh=weight, bias_hh=None, **given)
+    output, *_ = results_of(cells, name, given)
     assert output[3:135].isnan().all()
     assert output[135:].isfinite().all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", ["Sru", "Bent"])
-def test_the_states_of_all_steps_have_gradients(cells, name, device):
-    given, weight = inputs_of(cells, name, 20, 2, 5, device=device, control=False)
-    args = (given["gates"], weight, None, given["parameters"], given["h_0"], given["c_0"], None)
-    states = run_states(cells[name].cell.name, args, False)
-    old = [given["h_0"], given["c_0"][0]]
+@pytest.mark.parametrize("resets", [[], [50, 51, 139]], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_states_of_all_steps_have_gradients(cells, name, resets, device):
+    """Also where rows are reset at two steps, one after the other, and at the last one."""
+    layer = cells[name](3, 34, dtype=torch.double, device=device)
+    x = torch.randn(140, 2, 3, dtype=torch.double, device=device, requires_grad=True)
+    reset = torch.zeros(140, 2, dtype=torch.bool, device=device)
+    reset[resets] = True
+    old = [torch.randn_like(x[0, :, :1].expand(2, 34)) for _ in range(layer.cell.states)]
+    leaves = [x, *(each.requires_grad_() for each in old), *layer.parameters()]
+    hx = tuple(each.unsqueeze(0) for each in old)
+    hx = hx if len(hx) > 1 else hx[0]
+    _, _, states = layer(x, hx, reset=reset if resets else None, return_states=True)
+    states = torch.stack([states] if isinstance(states, Tensor) else [*states], 1).squeeze(2)
+    gates = F.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)
+    p = getattr(layer, "parameters_l0", None)
     expected = []
-    for x in given["gates"]:
-        old = step(name, x, given["parameters"], old)
+    for gate, ends in zip(gates, reset, strict=True):
+        old = step(name, gate, p, [torch.where(ends.unsqueeze(1), 0.0, each) for each in old])
         expected.append(torch.stack(old))
-    leaves = [t for t in given.values() if t is not None]
     pairs = [
         torch.autograd.grad(s.sin().sum(), leaves, materialize_grads=True)
         for s in (states, torch.stack(expected))
@@ -208,46 +228,14 @@ def test_the_states_of_all_steps_have_gradients(cells, name, device):
     torch.testing.assert_close(*pairs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", NAMES)
-def test_the_states_around_resets_have_gradients(cells, name, device):
-    """Also where rows are reset at two steps, one after the other, and at the last one."""
-    layer = cells[name](3, 34, dtype=torch.double, device=device)
-    x = torch.randn(140, 2, 3, dtype=torch.double, device=device, requires_grad=True)
-    reset = torch.zeros(140, 2, dtype=torch.bool, device=device)
-    reset[[50, 51, 139]] = True
-    _, _, states = layer(x, reset=reset, return_states=True)
-    states = torch.stack([states] if isinstance(states, torch.Tensor) else [*states], 1).squeeze(2)
-    gates = F.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)
-    p = getattr(layer, "parameters_l0", None)
-    old = [gates.new_zeros(2, 34)] * layer.cell.states
-    expected = []
-    for gate, ends in zip(gates, reset, strict=True):
-        old = step(name, gate, p, [torch.where(ends.unsqueeze(1), 0.0, each) for each in old])
-        expected.append(torch.stack(old))
-    pairs = [
-        torch.autograd.grad(s.sin().sum(), [x, *layer.parameters()], materialize_grads=True)
-        for s in (states, torch.stack(expected))
-    ]
-    torch.testing.assert_close(states, torch.stack(expected))
-    torch.testing.assert_close(*pairs)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_higher_derivatives_and_transforms(cells, name):
-    given, weight = inputs_of(cells, name, 4, 2, 3)
-    leaves = [t for k, t in given.items() if t is not None and k != "control"]
+    given = inputs_of(cells, name, 4, 2, 3)
+    names = [k for k, t in given.items() if t is not None and k != "control"]
+    leaves = [given[k] for k in names]
 
-    def function(gates, *others):
-        rest = iter(others)
-        named = {
-            k: next(rest) if t is not None and k != "control" else t
-            for k, t in given.items()
-            if k != "gates"
-        }
-        results = recurrent_sequence(
-            cells[name].cell.name, gates, weight_hh=weight, bias_hh=None, **named
-        )
+    def function(*tensors):
+        results = results_of(cells, name, given | dict(zip(names, tensors, strict=True)))
         return tuple(r for r in results if r.numel())
 
     assert torch.autograd.gradcheck(function, leaves, check_forward_ad=True)
@@ -255,9 +243,8 @@ def test_higher_derivatives_and_transforms(cells, name):
 
 
 def test_opcheck(cells):
-    given, weight = inputs_of(cells, "Sru", 4, 2, 3)
-    gates, parameters, h_0, c_0, control = given.values()
-    args = (gates, weight, None, parameters, h_0, c_0, control, False, cells["Sru"].cell.name)
+    gates, *others = inputs_of(cells, "Sru", 4, 2, 3).values()
+    args = (gates, gates.new_empty(0, 3), None, *others, False, cells["Sru"].cell.name)
     opcheck(torch.ops.lltm_jit.recurrent_sequence, args)
     opcheck(torch.ops.lltm_jit.recurrent_sequence_forward, args)
 
@@ -291,7 +278,7 @@ def test_it_is_a_layer_as_any_other(cells, name, device):
 
 def test_heads_and_directions_of_one_call(cells):
     """Each is what a call of its own computes."""
-    given, _ = inputs_of(cells, "Sru", 9, 2, 4)
+    given = inputs_of(cells, "Sru", 9, 2, 4)
     name, gates = cells["Sru"].cell.name, given["gates"].detach()
     p, h, c, control = (given[k].detach() for k in ("parameters", "h_0", "c_0", "control"))
 
@@ -308,11 +295,11 @@ def test_heads_and_directions_of_one_call(cells):
 
 
 def test_arguments_that_such_a_cell_does_not_have(cells):
-    gates, name = torch.randn(3, 2, 8), cells["MinGru"].cell.name
+    gates, name = torch.randn(3, 2, 16), cells["Sru"].cell.name
     with pytest.raises(RuntimeError, match=r"weight_hh.*\[0, hidden_size\], as the cell has no"):
-        recurrent_sequence(name, gates, torch.randn(8, 4))
+        recurrent_sequence(name, gates, torch.randn(16, 4))
     with pytest.raises(RuntimeError, match=r"expected bias_hh to be None, as .* has no product"):
-        recurrent_sequence(name, gates, torch.empty(0, 4), torch.randn(8))
+        recurrent_sequence(name, gates, torch.empty(0, 4), torch.randn(16))
 
 
 @pytest.mark.slow
@@ -324,6 +311,7 @@ def test_a_claim_to_be_linear_is_checked(tmp_path):
         cell.check()
 
 
+@pytest.mark.slow
 def test_layers_of_linear_maps(cells):
     """As torch computes it for all steps at once."""
     layer = cells["MinGru"](3, 4, dtype=torch.double)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 
 import pytest
 import torch
@@ -41,8 +40,9 @@ def test_a_reverted_layer_exports_as_one_operation(kind):
 @pytest.mark.parametrize(
     ("kind", "way", "proj_size"),
     [
-        *itertools.product(THEIRS, ["decomposed", "reverted"], [0]),
+        ("GRU", "decomposed", 0),
         ("LSTM", "decomposed", 2),  # ONNX's own operation has no projections
+        ("LSTM", "reverted", 0),
     ],
 )
 def test_onnx_computes_the_same(kind, way, proj_size, tmp_path):

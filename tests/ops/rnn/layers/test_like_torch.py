@@ -91,6 +91,7 @@ def test_flat_weights_are_the_parameters_and_may_be_others(kind):
         layer._flat_weights[5] = weight
     found, expected = (tensors(layer(x)) for layer in layers)
     torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(tensors(ours(x, lengths=[4, 4, 4])), expected)
     assert not torch.equal(found[0], usual[0])
     assert dict(ours.named_parameters())["weight_hh_l1"] is not weight
     ours._flat_weights = list(ours.parameters())

@@ -169,15 +169,6 @@ def test_a_stream_does_not_multiply_weights_and_a_graph_has_no_steps(monkeypatch
     assert calls == [1]
 
 
-def test_a_graph_has_any_batch_size():
-    layer = lltm_jit.LSTM(F, H, proj_size=P, dtype=torch.double)
-    x, hx = torch.randn(L, B, F, dtype=torch.double), states(1)
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=True)
-    for size in (B, 2):
-        args = (x[:, :size], tuple(s[:, :size] for s in hx))
-        torch.testing.assert_close(tensors(compiled(*args)), tensors(layer(*args)))
-
-
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("batch", [0, B])
 def test_copies_empty_batches_and_the_meta_device(batch):

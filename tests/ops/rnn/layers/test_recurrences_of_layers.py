@@ -97,13 +97,6 @@ def test_heads_that_do_not_divide_the_units(heads):
         lltm_jit.LSTM(3, 12, num_heads=heads)
 
 
-def test_torch_has_no_layer_with_heads():
-    layer = lltm_jit.LSTM(3, 12, num_heads=3)
-    assert repr(layer) == "LSTM(3, 12, num_heads=3)"
-    with pytest.warns(UserWarning, match="torch has no layer with heads"):
-        assert type(lltm_jit.revert(layer)) is lltm_jit.LSTM
-
-
 class Counted(nn.Module):
     """A parametrization that counts how often it is asked for."""
 

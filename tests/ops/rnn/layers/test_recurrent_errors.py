@@ -36,12 +36,27 @@ WRONG = {
         RuntimeError,
         r"h_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
     ),
+    "another state's rank": (
+        (X, (torch.zeros(1, 3, 7), torch.zeros(3, 7))),
+        RuntimeError,
+        r"c_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
+    ),
+    "a batch of states": (
+        (X[:, 0], (torch.zeros(1, 3, 7), torch.zeros(1, 7))),
+        RuntimeError,
+        r"h_0 to have 2 dimensions \[layers, hidden\], but got shape \[1, 3, 7\]",
+    ),
     "a state's size": (
         (X, (torch.zeros(1, 3, 7), torch.zeros(1, 2, 7))),
         RuntimeError,
         r"c_0 to have shape .* = \[1, 3, 7\], but got \[1, 2, 7\]",
     ),
     "no state": ((X, (None, None)), TypeError, "expected h_0 to be a tensor, but got None"),
+    "a number": (
+        (X, (torch.zeros(1, 3, 7), 0.0)),
+        TypeError,
+        "expected c_0 to be a tensor, but got float",
+    ),
 }
 
 
@@ -52,36 +67,29 @@ def test_errors(way):
         lltm_jit.LSTM(5, 7)(*args)
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"proj_size": 7}, "proj_size to be less than hidden_size = 7, but got 7"),
-        ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
-        ({"num_layers": True}, "num_layers to be at least 1, but got True"),
-        ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),
-        ({"dropout": True}, "dropout to be from 0 to 1, but got True"),
-        ({"dropout": math.nan}, "dropout to be from 0 to 1, but got nan"),
-        ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
-        ({"checkpoint": 2**63}, r"checkpoint to be less than 2\*\*63, but got 9223372036854775808"),
-    ],
-)
+WRONG_NUMBERS = [
+    ({"proj_size": 7}, "proj_size to be less than hidden_size = 7, but got 7"),
+    ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
+    ({"num_layers": True}, "num_layers to be at least 1, but got True"),
+    ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),
+    ({"dropout": True}, "dropout to be from 0 to 1, but got True"),
+    ({"dropout": math.nan}, "dropout to be from 0 to 1, but got nan"),
+    ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
+    ({"checkpoint": 2**63}, r"checkpoint to be less than 2\*\*63, but got 9223372036854775808"),
+]
+WRONG_TYPES = [
+    ({"dropout": "0.5"}, "dropout to be a number, but got str"),
+    ({"num_layers": "2"}, "num_layers to be an int, but got str"),
+    ({"num_layers": 2.0}, "num_layers to be an int, but got float"),
+    ({"checkpoint": "2"}, "checkpoint to be an int, but got str"),
+    ({"checkpoint": None}, "checkpoint to be an int, but got None"),
+]
+
+
+@pytest.mark.parametrize(("named", "message"), WRONG_NUMBERS + WRONG_TYPES)
 def test_errors_of_the_constructor(named, message):
-    with pytest.raises(ValueError, match=message):
-        lltm_jit.LSTM(5, 7, **named)
-
-
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"dropout": "0.5"}, "dropout to be a number, but got str"),
-        ({"num_layers": "2"}, "num_layers to be an int, but got str"),
-        ({"num_layers": 2.0}, "num_layers to be an int, but got float"),
-        ({"checkpoint": "2"}, "checkpoint to be an int, but got str"),
-        ({"checkpoint": None}, "checkpoint to be an int, but got None"),
-    ],
-)
-def test_wrong_types_in_the_constructor(named, message):
-    with pytest.raises(TypeError, match=r"^LSTM\(\): expected " + message):
+    error = TypeError if (named, message) in WRONG_TYPES else ValueError
+    with pytest.raises(error, match=r"^LSTM\(\): expected " + message):
         lltm_jit.LSTM(5, 7, **named)
 
 

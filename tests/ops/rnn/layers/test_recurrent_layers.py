@@ -216,4 +216,5 @@ def test_how_it_prints():
     layer = lltm_jit.GRU(5, 7, num_layers=2, batch_first=True, dropout=0.5, checkpoint=8)
     expected = "GRU(5, 7, num_layers=2, batch_first=True, dropout=0.5, checkpoint=8)"
     assert str(layer) == expected
+    assert str(lltm_jit.LSTM(3, 12, num_heads=3)) == "LSTM(3, 12, num_heads=3)"
     assert str(lltm_jit.LSTM(5, 7)) == str(nn.LSTM(5, 7))

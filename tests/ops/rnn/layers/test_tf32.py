@@ -105,26 +105,6 @@ def product_bound(rows: Tensor, weights: Tensor, parts: int) -> Tensor:
     return 3 * 2.0 ** (-11 * parts) * (rows @ weights.t()) + 2.0**-39 * smallest
 
 
-def product_in_halves(rows: Tensor, weights: Tensor, parts: int) -> Tensor:
-    """rows @ weights.t() as numbers/halves.cuh has it, but for the rounding of sums."""
-
-    def halves(numbers: Tensor, largest: Tensor) -> list[Tensor]:
-        scale, found = 2.0 ** (14 - largest.log2().floor()), []
-        rest = numbers * scale
-        for _ in range(parts):
-            found.append(rest.half().double())
-            rest = rest - found[-1]
-        return [part / scale for part in found]
-
-    # A scale for each row of the one, and for sixteen rows of the other.
-    of_rows = halves(rows, rows.abs().amax(1, keepdim=True))
-    of_weights = halves(
-        weights, weights.abs().unflatten(0, (-1, 16)).amax((1, 2)).repeat_interleave(16)[:, None]
-    )
-    pairs = [(a, b) for i, a in enumerate(of_rows) for b in of_weights[: parts - i]]
-    return sum(a @ b.t() for a, b in pairs)
-
-
 def rows_and_weights(rows: int, units: int, spread: int, device: str) -> tuple[Tensor, Tensor]:
     """Floats, in double: every other unit is 2**spread times as large as its neighbours."""
     sizes = torch.where(torch.arange(units, device=device) % 2 == 0, 2.0**spread, 1.0)
@@ -132,17 +112,6 @@ def rows_and_weights(rows: int, units: int, spread: int, device: str) -> tuple[T
     return (torch.randn(rows, units, device=device) * sizes).double(), (
         weights * sizes[:, None] / sizes
     ).double()
-
-
-@pytest.mark.parametrize("spread", [0, 12, 20])
-@pytest.mark.parametrize("precision", PARTS)
-def test_the_bound_of_products_in_halves(precision, spread):
-    """It holds, and is not much larger than the errors that there are."""
-    rows, weights = rows_and_weights(16, 128, spread, "cpu")
-    error = (product_in_halves(rows, weights, PARTS[precision]) - rows @ weights.t()).abs()
-    bound = product_bound(rows, weights, PARTS[precision])
-    assert (error <= bound).all()
-    assert (error / bound).max() > 0.01
 
 
 @needs_gpu

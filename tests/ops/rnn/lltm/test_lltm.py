@@ -83,7 +83,8 @@ def check_against_float64(sizes, dtype, device, bias, depth=0):
 
 def check(inputs, more_ulps=0.0, parts=ACTIVATIONS):
     """Values and gradients against the reference in float64, by that in the same dtype."""
-    weights = [torch.randn_like(inputs[3]) for _ in "hc"]
+    weights = torch.randn(2, *inputs[3].shape, dtype=torch.double, device=inputs[3].device)
+    weights = weights.to(inputs[3])
     ways = ((lltm_cell, inputs), (lltm_cell_reference, to_double(inputs)))
     found = [
         [*function(*given), *cell_gradients(function, given, *weights)]
@@ -266,10 +267,11 @@ def test_tutorial_calls_keep_a_float_cell(dtype, device):
         assert_accurate(grad, exact[name], baseline[name], sums=True, parts=ACTIVATIONS)
 
 
+@pytest.mark.parametrize("function", [lltm_cell, lltm_forward])
 @pytest.mark.parametrize("pair", [tuple, list])
-def test_state_as_a_pair(pair):
+def test_state_as_a_pair(pair, function):
     input, weights, bias, old_h, old_cell = cell_inputs()
     torch.testing.assert_close(
-        lltm_cell(input, pair((old_h, old_cell)), weights, bias),
-        lltm_cell(input, weights, bias, old_h, old_cell),
+        function(input, pair((old_h, old_cell)), weights, bias),
+        function(input, weights, bias, old_h, old_cell),
     )

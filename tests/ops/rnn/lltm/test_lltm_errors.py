@@ -128,33 +128,20 @@ BAD_TUTORIAL_BACKWARD = {
 def test_bad_input_of_the_tutorials_backward(case):
     changes, message = BAD_TUTORIAL_BACKWARD[case]
     inputs = cell_inputs(dtype=torch.float)
-    new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights = lltm_forward(
-        *inputs
-    )
-    args = {
-        "grad_h": new_h,
-        "grad_cell": new_cell,
-        "new_cell": new_cell,
-        "input_gate": input_gate,
-        "output_gate": output_gate,
-        "candidate_cell": candidate_cell,
-        "X": X,
-        "gate_weights": gate_weights,
-        "weights": inputs[1],
-    }
+    gates = ["input_gate", "output_gate", "candidate_cell"]
+    names = ["grad_h", "new_cell", *gates, "X", "gate_weights"]
+    args = dict(zip(names, lltm_forward(*inputs), strict=True))
+    args |= {"grad_cell": args["new_cell"], "weights": inputs[1]}
     said = refusal(RuntimeError, lltm_backward, **{**args, **changes})
     assert said == f"lltm_backward(): expected {message}"
 
 
-def test_the_tutorials_forward_takes_the_state_as_a_pair():
+@pytest.mark.parametrize("function", [lltm_cell, lltm_forward])
+def test_state_given_twice(function):
     input, weights, bias, old_h, old_cell = cell_inputs()
-    pair = lltm_forward(input, (old_h, old_cell), weights, bias)
-    for actual, expected in zip(
-        pair, lltm_forward(input, weights, bias, old_h, old_cell), strict=True
-    ):
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-    with pytest.raises(TypeError, match=r"^lltm_forward\(\): got both old_cell and a state pair"):
-        lltm_forward(input, (old_h, old_cell), weights, bias, old_cell)
+    message = rf"^{function.__name__}\(\): got both old_cell and a state pair"
+    with pytest.raises(TypeError, match=message):
+        function(input, (old_h, old_cell), weights, bias, old_cell)
 
 
 def test_bad_input_of_the_module():
@@ -194,27 +181,11 @@ BAD_BACKWARD = {
 @pytest.mark.parametrize("case", BAD_BACKWARD)
 def test_bad_input_of_backward(case):
     changes, message = BAD_BACKWARD[case]
-    input, weights, bias, old_h, old_cell = cell_inputs(dtype=torch.float)
-    new_h, new_cell, gates = ops.lltm_cell_forward(input, weights, bias, old_h, old_cell)
-    args = {
-        "grad_h": new_h,
-        "grad_cell": new_cell,
-        "input": input,
-        "weights": weights,
-        "bias": bias,
-        "old_h": old_h,
-        "old_cell": old_cell,
-        "new_cell": new_cell,
-        "gates": gates,
-        "output_mask": [True] * 5,
-    }
+    inputs = cell_inputs(dtype=torch.float)
+    new_h, new_cell, gates = ops.lltm_cell_forward(*inputs)
+    args = dict(zip(NAMES, inputs, strict=True)) | {"new_cell": new_cell, "gates": gates}
+    args |= {"grad_h": new_h, "grad_cell": new_cell, "output_mask": [True] * 5}
     assert refusal(RuntimeError, ops.lltm_cell_backward, **{**args, **changes}) == message
-
-
-def test_state_given_twice():
-    input, weights, bias, old_h, old_cell = cell_inputs()
-    with pytest.raises(TypeError, match="got both old_cell and a state pair"):
-        lltm_cell(input, (old_h, old_cell), weights, bias, old_cell)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The LLTM cell on a GPU: launches, streams, graphs and devices."""
+"""The LLTM cell on a GPU: launches, and the plans of other chips.
+
+test_sequence_gpu.py has streams, graphs and devices.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,9 @@ from op_testing import (
     bounds,
     captured_in_graph,
     needs_gpu,
-    on_side_stream,
-    results_and_gradients,
 )
 from sequence_testing import launched
 from test_lltm import check_against_float64
-from torch import Tensor
 
 from lltm_jit import native
 from lltm_jit.functional import lltm_cell
@@ -36,12 +36,6 @@ OTHER_CHIPS = [
     for dtype in DTYPES
     if sizes != UNALIGNED or dtype.itemsize > 2
 ]
-
-CASES = [(torch.float, (16, 32, 128)), (torch.float, (64, 256, 512)), (torch.half, (64, 256, 512))]
-
-
-def forward_and_backward(*inputs: Tensor) -> list[Tensor]:
-    return results_and_gradients(lltm_cell, [t.detach().requires_grad_() for t in inputs])
 
 
 @pytest.fixture
@@ -184,15 +178,6 @@ def test_sizes_at_which_plans_change(dtype, changed):
 
 
 @needs_gpu
-@pytest.mark.parametrize(("dtype", "sizes"), CASES)
-def test_side_stream(dtype, sizes):
-    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda")
-    expected = forward_and_backward(*inputs)
-    actual = on_side_stream(forward_and_backward, inputs)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-
-
-@needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float, torch.half])
 def test_steps_in_a_row_have_the_bits_of_steps_apart(dtype):
     """A kernel is set up while the one before it runs, and must wait for all that this does.
@@ -227,23 +212,3 @@ def test_steps_in_a_row_have_the_bits_of_steps_apart(dtype):
     assert bits(run()) == bits(expected)
     with torch.no_grad():
         assert bits(captured_in_graph(steps)) == bits(expected[:2])
-
-
-@needs_gpu
-@pytest.mark.parametrize(("dtype", "sizes"), CASES)
-def test_cuda_graph(dtype, sizes):
-    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda")
-    captured = captured_in_graph(lambda: tuple(forward_and_backward(*inputs)))
-    assert bits(captured) == bits(forward_and_backward(*inputs))
-
-
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.parametrize(("dtype", "sizes"), CASES)
-def test_tensors_on_another_device_than_the_current_one(dtype, sizes):
-    """After the same on the current one, what is remembered of which may not be taken for it."""
-    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda:0")
-    expected = forward_and_backward(*inputs)
-    actual = forward_and_backward(*(t.to("cuda:1") for t in inputs))
-    assert torch.cuda.current_device() == 0
-    assert {t.device.index for t in actual} == {1}
-    torch.testing.assert_close(actual, expected, check_device=False)

@@ -16,6 +16,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.functional import recurrent_sequence
+from lltm_jit.ops.rnn.recurrent_layer import projection
 
 
 def with_states(inputs: Inputs, one: bool) -> Inputs:
@@ -200,8 +201,11 @@ KINDS = [*LAYERS, *PROJECTED, *NORMALISED]
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("checkpoint", [0, 3])
 @pytest.mark.parametrize("one", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_layers(kind, one, checkpoint, lengths, device):
+@pytest.mark.parametrize("kind", [*KINDS, "projected LSTM by steps"])
+def test_layers(kind, one, checkpoint, lengths, device, monkeypatch):
+    if kind == "projected LSTM by steps":
+        monkeypatch.setattr(projection, "_better_by_steps", lambda *_: True)
+        kind = "projected LSTM"
     layer = layer_of(kind, device, checkpoint=checkpoint)
     x, state, reset, to, ends = case(layer, one, device)
     given = x, state, reset, to, ends if lengths else None

@@ -114,6 +114,15 @@ def test_values_and_gradients(function, state, size, device):
         torch.testing.assert_close(actual, expected)
 
 
+def check(function: str, tensors: list[Tensor], ulps: float, parts: float) -> None:
+    """Against the loop in float64, by that in the same dtype."""
+    only_h = function == "slstm" and tensors[0].itemsize == 2  # see the tests' smooth_results()
+    actual, usual = (run(f, function, tensors, only_h=only_h) for f in (flashrnn, loop))
+    exact = run(loop, function, [tensor.double() for tensor in tensors], only_h=only_h)
+    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
+        assert_accurate(ours, right, same_dtype, ulps=ulps, sums=True, parts=parts)
+
+
 @pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("most", [1, 100])
@@ -121,13 +130,8 @@ def test_values_and_gradients(function, state, size, device):
 @pytest.mark.parametrize("function", COUNTS)
 def test_dtypes(function, dtype, most, device):
     tensors = tensors_of(function, dtype=dtype, device=device, most=most, size=(4, 7, 3, 16))
-    only_h = function == "slstm" and dtype.itemsize == 2  # see the tests' smooth_results()
-    actual, usual = (run(f, function, tensors, only_h=only_h) for f in (flashrnn, loop))
-    exact = run(loop, function, [tensor.double() for tensor in tensors], only_h=only_h)
     truncated = dtype == torch.float and device == "cuda"
-    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
-        assert ours.dtype == dtype
-        assert_accurate(ours, right, same_dtype, ulps=8 if truncated else 4, sums=True, parts=16)
+    check(function, tensors, ulps=8 if truncated else 4, parts=16)
 
 
 # More than a cluster holds: grids, forward many rows, and step by step.
@@ -142,11 +146,7 @@ def test_large_heads(function, size, dtype, device):
     if device == "cpu":
         size = (*size[:3], size[3] // 16)
     tensors = tensors_of(function, dtype=dtype, device=device, size=size)
-    only_h = function == "slstm" and dtype.itemsize == 2  # see the tests' smooth_results()
-    actual, usual = (run(f, function, tensors, only_h=only_h) for f in (flashrnn, loop))
-    exact = run(loop, function, [tensor.double() for tensor in tensors], only_h=only_h)
-    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
-        assert_accurate(ours, right, same_dtype, ulps=8, sums=True, parts=32)
+    check(function, tensors, ulps=8, parts=32)
 
 
 @needs_gpu

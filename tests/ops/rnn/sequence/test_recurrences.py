@@ -10,9 +10,9 @@ from sequence_testing import (
     Inputs,
     cell_of,
     controls,
+    in_turn,
     inputs_of,
-    reference,
-    smooth_results,
+    results_and_gradients,
 )
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
@@ -52,46 +52,25 @@ def inputs_of_all(
     return Inputs(gates("gates"), weights, gates("bias_hh"), *per_unit, marks)
 
 
-def in_turn(
-    cell: str, inputs: Inputs, directions: int, reverse: bool = False, function=reference
-) -> tuple[Tensor, Tensor, Tensor]:
-    """One call of `function` for each recurrence."""
-    count, size = len(inputs.weight_hh), inputs.weight_hh.size(2)
-    heads, results = count // directions, []
-    shape = (directions, cell_of(cell).gates, heads, size)
-    for i, weight_hh in enumerate(inputs.weight_hh):
-        way, head = divmod(i, heads)
-
-        def gates(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None:
-                return None
-            return tensor.unflatten(-1, shape)[..., way, :, head, :].flatten(-2)  # noqa: B023
-
-        def units(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.narrow(-1, i * size, size)  # noqa: B023
-
-        control = inputs.control
-        if control is not None and directions == 2:
-            control = control[way]
-        one = Inputs(
-            gates(inputs.gates), weight_hh, gates(inputs.bias_hh), units(inputs.parameters),
-            units(inputs.h_0), units(inputs.c_0), control,
-        )  # fmt: skip
-        results.append(function(cell, one, reverse != (way == 1)))
-    return tuple(torch.cat(tensors, -1) for tensors in zip(*results, strict=True))
-
-
 def together(cell: str, inputs: Inputs, directions: int, reverse: bool = False):
     return recurrent_sequence(cell, *inputs, reverse=reverse, bidirectional=directions == 2)
 
 
-def with_gradients(function, cell: str, inputs: Inputs, *args) -> list[Tensor]:
-    given = inputs.requires_grad()
-    results = function(cell, given, *args)
-    summed = smooth_results(cell, results)
-    weights = [torch.linspace(-1, 1, r.numel()).view(r.shape).to(r) for r in summed]
-    loss = sum((r * w).sum() for r, w in zip(summed, weights, strict=True))
-    return [*results, *torch.autograd.grad(loss, given.leaves())]
+def with_gradients(function, cell: str, inputs: Inputs, directions: int, reverse=False):
+    def run(cell: str, given: Inputs, reverse: bool) -> tuple[Tensor, ...]:
+        return function(cell, given, directions, reverse)
+
+    return results_and_gradients(cell, inputs, reverse, run)
+
+
+def check(cell: str, inputs: Inputs, directions: int, reverse: bool = False) -> None:
+    """Against the reference of each recurrence in float64, by that in the same dtype."""
+    actual = with_gradients(together, cell, inputs, directions, reverse)
+    exact = with_gradients(in_turn, cell, inputs.to(torch.double), directions, reverse)
+    usual = with_gradients(in_turn, cell, inputs, directions, reverse)
+    truncated = inputs.gates.is_cuda and inputs.gates.dtype == torch.float
+    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
+        assert_accurate(ours, right, same_dtype, ulps=8 if truncated else 4, sums=True, parts=16)
 
 
 @pytest.mark.thinned
@@ -101,13 +80,7 @@ def with_gradients(function, cell: str, inputs: Inputs, *args) -> list[Tensor]:
 @pytest.mark.parametrize("counts", COUNTS, ids=str)
 @pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, counts, size, dtype, device):
-    inputs = inputs_of_all(cell, counts, *size, dtype=dtype, device=device)
-    actual = with_gradients(together, cell, inputs, counts[0])
-    exact = with_gradients(in_turn, cell, inputs.to(torch.double), counts[0])
-    usual = with_gradients(in_turn, cell, inputs, counts[0])
-    truncated = inputs.gates.is_cuda and dtype == torch.float
-    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
-        assert_accurate(ours, right, same_dtype, ulps=8 if truncated else 4, sums=True, parts=16)
+    check(cell, inputs_of_all(cell, counts, *size, dtype=dtype, device=device), counts[0])
 
 
 @pytest.mark.thinned
@@ -121,11 +94,7 @@ def test_resets_and_lengths(cell, counts, reverse, dtype, device):
     inputs = inputs_of_all(cell, counts, 8, 6, 16, control=True, dtype=dtype, device=device)
     if reverse:  # what is held then comes first in memory
         inputs = inputs._replace(control=inputs.control.flip(-2))
-    actual = with_gradients(together, cell, inputs, counts[0], reverse)
-    exact = with_gradients(in_turn, cell, inputs.to(torch.double), counts[0], reverse)
-    usual = with_gradients(in_turn, cell, inputs, counts[0], reverse)
-    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
-        assert_accurate(ours, right, same_dtype, ulps=4, sums=True, parts=16)
+    check(cell, inputs, counts[0], reverse)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -1,16 +1,20 @@
-"""Whole sequences on a GPU: streams, graphs and devices."""
+"""Whole sequences, and the LLTM cell, on a GPU: streams, graphs and devices."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
+from lltm_testing import cell_inputs
 from op_testing import assert_trains_in_graph, bits, captured_in_graph, needs_gpu, on_side_stream
-from sequence_testing import CELLS, LAYERS, inputs_of, results_and_gradients
+from op_testing import results_and_gradients as results_of_function
+from sequence_testing import CELLS, LAYERS, Inputs, inputs_of, results_and_gradients
 from torch import Tensor
 
 import lltm_jit
+from lltm_jit.functional import lltm_cell
 
 # dtype, and (steps, batch_size, hidden_size): an odd size, one for whole clusters, one for a grid.
 CASES = [
@@ -18,29 +22,62 @@ CASES = [
     (torch.half, (9, 16, 256)),
     (torch.half, (9, 16, 1024)),
 ]
+# Of the LLTM cell: batch, input and hidden size. The last one takes clusters in 16 bits.
+CELL_CASES = [
+    (torch.float, (16, 32, 128)),
+    (torch.float, (64, 256, 512)),
+    (torch.half, (64, 256, 512)),
+]
+EVERY = [(cell, *case) for cell in CELLS for case in CASES]
+EVERY += [("lltm_cell", *case) for case in CELL_CASES]
+
+
+def call(
+    operator: str, dtype: torch.dtype, size: tuple[int, ...], device: str = "cuda"
+) -> tuple[list[Tensor], Callable[..., list[Tensor]]]:
+    """The tensors of a call, and what gives the results and gradients for such tensors."""
+    if operator == "lltm_cell":
+
+        def step(*tensors: Tensor) -> list[Tensor]:
+            return results_of_function(lltm_cell, [t.detach().requires_grad_() for t in tensors])
+
+        return [*cell_inputs(*size, dtype=dtype, device=device)], step
+    inputs = inputs_of(operator, *size, dtype, device, control=True)
+
+    def sequence(*tensors: Tensor) -> list[Tensor]:
+        rest = iter(tensors)
+        given = Inputs(*(t if t is None else next(rest) for t in inputs))
+        return results_and_gradients(operator, given)
+
+    return [t for t in inputs if t is not None], sequence
 
 
 @needs_gpu
-@pytest.mark.parametrize(("dtype", "size"), CASES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
-def test_side_stream(cell, dtype, size):
-    inputs = inputs_of(cell, *size, dtype, "cuda", control=True)
-
-    def run(gates: Tensor) -> list[Tensor]:
-        return results_and_gradients(cell, inputs._replace(gates=gates))
-
-    expected = run(inputs.gates)
-    assert bits(on_side_stream(run, [inputs.gates])) == bits(expected)
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_side_stream(case):
+    inputs, run = call(*case)
+    expected = run(*inputs)
+    assert bits(on_side_stream(run, inputs)) == bits(expected)
 
 
 @needs_gpu
-@pytest.mark.parametrize(("dtype", "size"), CASES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
-def test_cuda_graph(cell, dtype, size):
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_cuda_graph(case):
     """After a first call, which makes the variant."""
-    inputs = inputs_of(cell, *size, dtype, "cuda", control=True)
-    captured = captured_in_graph(lambda: tuple(results_and_gradients(cell, inputs)))
-    assert bits(captured) == bits(results_and_gradients(cell, inputs))
+    inputs, run = call(*case)
+    captured = captured_in_graph(lambda: tuple(run(*inputs)))
+    assert bits(captured) == bits(run(*inputs))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_tensors_on_another_device_than_the_current_one(case):
+    """After the same on the current one, what is remembered of which may not be taken for it."""
+    inputs, run = call(*case)
+    expected, actual = run(*inputs), run(*(t.to("cuda:1") for t in inputs))
+    assert torch.cuda.current_device() == 0
+    assert {tensor.device.index for tensor in actual} == {1}
+    torch.testing.assert_close(actual, expected, check_device=False)
 
 
 @needs_gpu
@@ -96,17 +133,3 @@ def test_streams_at_the_same_time(cell, dtype, size):
             found.append(results_and_gradients(cell, inputs))
     torch.cuda.synchronize()
     assert [bits(results) for results in found] == expected
-
-
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.parametrize(("dtype", "size"), CASES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
-def test_tensors_on_another_device_than_the_current_one(cell, dtype, size):
-    """After the same on the current one, what is remembered of which may not be taken for it."""
-    inputs = inputs_of(cell, *size, dtype, "cuda:0")
-    expected = results_and_gradients(cell, inputs)
-    other = type(inputs)(*(t if t is None else t.to("cuda:1") for t in inputs))
-    actual = results_and_gradients(cell, other)
-    assert torch.cuda.current_device() == 0
-    assert {tensor.device.index for tensor in actual} == {1}
-    torch.testing.assert_close(actual, expected, check_device=False)

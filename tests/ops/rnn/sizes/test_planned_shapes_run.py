@@ -64,6 +64,7 @@ BATCH_SIZES = [1, 4, 7, 16, 33, 64, 128, 500]
 HIDDEN_SIZES = [1, 2, 3, *range(5, 300, 11), 512, 650, 768, 1024, 1151]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ["H100", "A100", "L4", "T4", "B200", "RTX 5090"])
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
 @pytest.mark.parametrize("cell", CELLS)
