@@ -51,30 +51,54 @@ inline C10_NOINLINE TensorValue operator/(const TensorValue& a, const TensorValu
   return a.is_constant() ? TensorValue(inverse) * a : TensorValue(a.tensor * inverse);
 }
 
-// chain() of dual.h with one loop. It is not inline, because a cell's derivative calls it a hundred times.
-inline C10_NOINLINE void add_partials(TensorValue* sums, unsigned& active, const TensorValue& by,
-                                      const TensorValue* partials, unsigned added, int count) {
-  for (int k = 0; k < count; ++k) {
-    if (!(added >> k & 1)) continue;
-    const TensorValue product = by * partials[k];
-    sums[k] = active >> k & 1 ? sums[k] + product : product;
+// The dual numbers of all formulas, however few their variables: so their functions are compiled once, not for each
+// cell. Those that cells call often are not inlined either.
+using TensorDual = Dual<TensorValue, 32>;
+template <int kVariables>
+struct DualFor<TensorValue, kVariables> {
+  using type = TensorDual;
+};
+template <>
+struct Dual<TensorValue, 32> {
+  TensorValue value, partials[32];
+  uint32_t active = 0;
+
+  C10_NOINLINE Dual() {}
+  C10_NOINLINE explicit Dual(TensorValue number) : value(std::move(number)) {}
+  explicit Dual(double number) : Dual(TensorValue(number)) {}
+  C10_NOINLINE Dual(const Dual&) = default;
+  C10_NOINLINE Dual& operator=(const Dual&) = default;
+  C10_NOINLINE ~Dual() = default;
+  static C10_NOINLINE Dual variable(const TensorValue& value, int index) {
+    Dual result(value);
+    result.partials[index] = TensorValue(1);
+    result.active = 1u << index;
+    return result;
   }
-  active |= added;
-}
-template <int kPartials>
-Dual<TensorValue, kPartials> chain(const Dual<TensorValue, kPartials>& a, TensorValue value,
-                                   TensorValue derivative) {
-  Dual<TensorValue, kPartials> result(value);
-  add_partials(result.partials, result.active, derivative, a.partials, a.active, kPartials);
+
+  bool depends_on(int index) const { return active >> index & 1; }
+
+  void add_partials(const TensorValue& by, const Dual& of) {
+    for (int k = 0; k < 32; ++k) {
+      if (!of.depends_on(k)) continue;
+      const TensorValue product = by * of.partials[k];
+      partials[k] = depends_on(k) ? partials[k] + product : product;
+    }
+    active |= of.active;
+  }
+};
+inline C10_NOINLINE TensorDual chain(const TensorDual& a, const TensorValue& value,
+                                     const TensorValue& derivative) {
+  TensorDual result(value);
+  result.add_partials(derivative, a);
   return result;
 }
-template <int kPartials>
-Dual<TensorValue, kPartials> chain(const Dual<TensorValue, kPartials>& a, TensorValue by_a,
-                                   const Dual<TensorValue, kPartials>& b, TensorValue by_b,
-                                   TensorValue value) {
-  Dual<TensorValue, kPartials> result(value);
-  add_partials(result.partials, result.active, by_a, a.partials, a.active, kPartials);
-  add_partials(result.partials, result.active, by_b, b.partials, b.active, kPartials);
+inline C10_NOINLINE TensorDual chain(const TensorDual& a, const TensorValue& by_a,
+                                     const TensorDual& b, const TensorValue& by_b,
+                                     const TensorValue& value) {
+  TensorDual result(value);
+  result.add_partials(by_a, a);
+  result.add_partials(by_b, b);
   return result;
 }
 
@@ -112,6 +136,18 @@ struct Math<TensorValue> {
     return whole(a).where(difference.gt(0), whole(b));
   }
 };
+
+// Partials on which nothing depends are zeros.
+inline C10_NOINLINE TensorDual choose(const TensorValue& x, const TensorValue& y,
+                                      const TensorDual& a, const TensorDual& b) {
+  TensorDual result(Math<TensorValue>::where_greater(x, y, a.value, b.value));
+  result.active = a.active | b.active;
+  for (int k = 0; k < 32; ++k) {
+    if (!result.depends_on(k)) continue;
+    result.partials[k] = Math<TensorValue>::where_greater(x, y, a.partials[k], b.partials[k]);
+  }
+  return result;
+}
 
 inline TensorValue sigmoid(const TensorValue& x) {
   return Math<TensorValue>::either(x, sigmoid<double>, &at::Tensor::sigmoid);

@@ -33,6 +33,43 @@ struct Dual {
   LLTM_JIT_HOST_DEVICE bool depends_on(int index) const { return active >> index & 1; }
 };
 
+// The dual numbers for a function of kVariables variables.
+template <typename T, int kVariables>
+struct DualFor {
+  using type = Dual<T, kVariables>;
+};
+
+// x > y ? a : b, whose derivative is the chosen number's.
+template <typename T, int kPartials>
+LLTM_JIT_HOST_DEVICE Dual<T, kPartials> choose(const T& x, const T& y, const Dual<T, kPartials>& a,
+                                               const Dual<T, kPartials>& b) {
+  Dual<T, kPartials> result(Math<T>::where_greater(x, y, a.value, b.value));
+  result.active = a.active | b.active;
+  LLTM_JIT_UNROLL
+  for (int k = 0; k < kPartials; ++k) {
+    if (!result.depends_on(k)) continue;
+    result.partials[k] = Math<T>::where_greater(x, y, a.depends_on(k) ? a.partials[k] : T(0),
+                                                b.depends_on(k) ? b.partials[k] : T(0));
+  }
+  return result;
+}
+
+// The derivative of a sum of results, each times its factor, with respect to one of the variables.
+template <typename T, int kPartials, int kResults>
+LLTM_JIT_HOST_DEVICE T weighted_partial(const Dual<T, kPartials> (&results)[kResults],
+                                        const T (&factors)[kResults], int variable) {
+  T sum = T(0);
+  bool any = false;
+  LLTM_JIT_UNROLL
+  for (int r = 0; r < kResults; ++r) {
+    if (!results[r].depends_on(variable)) continue;
+    const T part = results[r].partials[variable] * factors[r];
+    sum = any ? sum + part : part;
+    any = true;
+  }
+  return sum;
+}
+
 // f(a) with the derivative f'(a).
 template <typename T, int kPartials>
 LLTM_JIT_HOST_DEVICE Dual<T, kPartials> chain(const Dual<T, kPartials>& a, T value, T derivative) {
@@ -132,18 +169,7 @@ struct Math<Dual<T, kPartials>> {
   }
   static LLTM_JIT_HOST_DEVICE Number where_greater(const Number& x, const Number& y,
                                                    const Number& a, const Number& b) {
-    const auto choose = [&](T of_a, T of_b) {
-      return Math<T>::where_greater(x.value, y.value, of_a, of_b);
-    };
-    Number result(choose(a.value, b.value));
-    result.active = a.active | b.active;
-    LLTM_JIT_UNROLL
-    for (int k = 0; k < kPartials; ++k) {
-      if (!result.depends_on(k)) continue;
-      result.partials[k] =
-          choose(a.depends_on(k) ? a.partials[k] : T(0), b.depends_on(k) ? b.partials[k] : T(0));
-    }
-    return result;
+    return choose(x.value, y.value, a, b);
   }
 };
 

@@ -46,7 +46,7 @@ class KeptMemory {
   ~KeptMemory() { free_beyond(0); }
 
   // The smallest kept block that is large enough, if at most half of it stays unused; else a new block.
-  Block take(size_t bytes) {
+  [[gnu::noinline]] Block take(size_t bytes) {
     const auto unfit = [&](const Block& b) { return b.bytes < bytes || b.bytes / 2 > bytes; };
     auto best = blocks_.end();
     for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
@@ -91,7 +91,7 @@ class KeptMemory {
 
 struct AlignedDelete {
   size_t bytes = 0, used = 0;
-  void operator()(void* data) const {
+  [[gnu::noinline]] void operator()(void* data) const {
     const KeptMemory::Block block{data, bytes};
     block.check(used);
     KeptMemory::of_this_thread().keep(block);

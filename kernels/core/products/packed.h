@@ -102,20 +102,6 @@ class PackedRows {
     });
   }
 
-  // Copies rows of A to columns of a vector's width: `count` rows, and zeros for the others.
-  static void copy_transposed(const T* rows, int64_t stride, int64_t count, int64_t length,
-                              T* target, int64_t target_stride) {
-    for (int64_t k = 0; k < length; k += kLanes) {
-      const int64_t n = std::min(kLanes, length - k);
-      Vec block[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i) {
-        block[i] = i < count ? load(rows + i * stride + k, n) : Vec(T(0));
-      }
-      transpose(block);
-      for (int64_t i = 0; i < n; ++i) block[i].store(target + (k + i) * target_stride);
-    }
-  }
-
   // Packs A, whose columns are contiguous, into strips of kRows rows, one after the other.
   void pack_a(int64_t row, int64_t row_end, int64_t k, int64_t depth) {
     const T* a = product_.a + row + k * product_.a_depth_stride;

@@ -28,6 +28,25 @@ inline void transpose(Vec (&vectors)[Vec::size()]) {
   }
 }
 
+// Copies `count` rows of `length` elements, at most as many rows as a vector has lanes, to columns of a vector's width,
+// and zeros for the other rows.
+template <typename scalar_t>
+C10_NOINLINE void copy_transposed(const scalar_t* rows, int64_t stride, int64_t count,
+                                  int64_t length, opmath_t<scalar_t>* target,
+                                  int64_t target_stride) {
+  using Vec = at::vec::Vectorized<opmath_t<scalar_t>>;
+  constexpr int64_t kLanes = Vec::size();
+  for (int64_t k = 0; k < length; k += kLanes) {
+    const int64_t n = std::min(kLanes, length - k);
+    Vec block[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) {
+      block[i] = i < count ? load(rows + i * stride + k, n) : Vec(opmath_t<scalar_t>(0));
+    }
+    transpose(block);
+    for (int64_t i = 0; i < n; ++i) block[i].store(target + (k + i) * target_stride);
+  }
+}
+
 // Prefetches a row: a step, or a tile's products, takes long enough to hide the memory's latency.
 template <typename T>
 void prefetch_row(const T* row, int64_t count) {

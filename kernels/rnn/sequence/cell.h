@@ -195,6 +195,7 @@ class CellDerivative {
   static constexpr int kP = kH + (Traits::kAddsGates ? 0 : Traits::kGates);
   static constexpr int kOld = kP + Traits::kParameters;
   static constexpr int kVariables = kOld + Traits::kStates;
+  using Number = typename DualFor<T, kVariables>::type;
 
  public:
   CellDerivative() = default;
@@ -205,7 +206,7 @@ class CellDerivative {
     for (int s = 0; s < Traits::kStates; ++s) now_[s].active = other.active(s);
   }
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) {
-    CellStep<Cell, Dual<T, kVariables>> variables;
+    CellStep<Cell, Number> variables;
     number<0, Traits::kGates>(in.x, variables.x);
     if constexpr (!Traits::kAddsGates) number<kH, Traits::kGates>(in.h, variables.h);
     number<kP, Traits::kParameters>(in.p, variables.p);
@@ -238,31 +239,18 @@ class CellDerivative {
 
  private:
   template <int kFirst, int kCount, int kRoom>
-  static LLTM_JIT_HOST_DEVICE void number(const T (&values)[kRoom],
-                                          Dual<T, kVariables> (&variables)[kRoom]) {
+  static LLTM_JIT_HOST_DEVICE void number(const T (&values)[kRoom], Number (&variables)[kRoom]) {
     LLTM_JIT_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      variables[i] = Dual<T, kVariables>::variable(values[i], kFirst + i);
-    }
+    for (int i = 0; i < kCount; ++i) variables[i] = Number::variable(values[i], kFirst + i);
   }
 
   template <int kFirst, int kCount, int kRoom>
   LLTM_JIT_HOST_DEVICE void gather(const T (&grad_now)[Traits::kStates], T (&grads)[kRoom]) const {
     LLTM_JIT_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      bool any = false;
-      LLTM_JIT_UNROLL
-      for (int s = 0; s < Traits::kStates; ++s) {
-        if (!now_[s].depends_on(kFirst + i)) continue;
-        const T part = now_[s].partials[kFirst + i] * grad_now[s];
-        grads[i] = any ? grads[i] + part : part;
-        any = true;
-      }
-      if (!any) grads[i] = T(0);
-    }
+    for (int i = 0; i < kCount; ++i) grads[i] = weighted_partial(now_, grad_now, kFirst + i);
   }
 
-  Dual<T, kVariables> now_[Traits::kStates];
+  Number now_[Traits::kStates];
 };
 
 // The derivative of a cell that has a backward step of its own.

@@ -72,18 +72,10 @@ class BackwardSequence {
     const auto* new_h = static_cast<const scalar_t*>(args_.grad_new_h);
     const auto* new_cells = static_cast<const acc_t*>(args_.grad_new_cells);
     std::fill_n(grad_h(row), h_stride_, acc_t(0));
-    if (new_h != nullptr) {
-      std::copy_n(new_h + row * units_, hidden_, grad_state(0, row));
-    } else {
-      std::fill_n(grad_state(0, row), hidden_, acc_t(0));
-    }
+    copy_row(new_h ? new_h + row * units_ : nullptr, hidden_, grad_state(0, row));
     for (int s = 1; s < args_.states; ++s) {
-      if (new_cells != nullptr) {
-        std::copy_n(new_cells + (s - 1) * cells_stride_ + row * units_, hidden_,
-                    grad_state(s, row));
-      } else {
-        std::fill_n(grad_state(s, row), hidden_, acc_t(0));
-      }
+      copy_row(new_cells ? new_cells + (s - 1) * cells_stride_ + row * units_ : nullptr, hidden_,
+               grad_state(s, row));
     }
     for (int p = 0; p < args_.SequenceSizes::parameters; ++p) {
       std::fill_n(grad_parameter(p, row), hidden_, acc_t(0));
@@ -92,14 +84,14 @@ class BackwardSequence {
 
   void end_row(int64_t row) {
     if (args_.grad_old_h != nullptr) {
-      auto* old_h = static_cast<scalar_t*>(args_.grad_old_h) + row * units_;
-      for (int64_t i = 0; i < hidden_; ++i) old_h[i] = grad_h(row)[i] + grad_state(0, row)[i];
+      add_row(grad_h(row), hidden_, grad_state(0, row));
+      copy_row(grad_state(0, row), hidden_,
+               static_cast<scalar_t*>(args_.grad_old_h) + row * units_);
     }
     if (args_.grad_old_cells == nullptr) return;
     for (int s = 1; s < args_.states; ++s) {
-      std::copy_n(
-          grad_state(s, row), hidden_,
-          static_cast<acc_t*>(args_.grad_old_cells) + (s - 1) * cells_stride_ + row * units_);
+      copy_row(grad_state(s, row), hidden_,
+               static_cast<acc_t*>(args_.grad_old_cells) + (s - 1) * cells_stride_ + row * units_);
     }
   }
 
@@ -123,7 +115,7 @@ class BackwardSequence {
     acc_t* to_h = row_of<acc_t>(args_.grad_reset_h, step, row);
     acc_t* to_cells = row_of<acc_t>(args_.grad_reset_cells, step, row);
     const auto move = [&](acc_t* from, acc_t* to) {
-      for (int64_t i = unit; to != nullptr && i < unit + units; ++i) to[i] += from[i];
+      if (to != nullptr) add_row(from + unit, units, to + unit);
       std::fill_n(from + unit, units, acc_t(0));
     };
     move(grad_h(row), to_h);
@@ -183,8 +175,7 @@ class BackwardSequence {
     }
     if (args_.grad_saved_cells.data != nullptr && !holds) add_given(step, row, unit, units);
     for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
-      Weights::take_row(grad_hidden + g * gate_stride_, units,
-                        gates(step, row) + g * hidden_ + unit);
+      copy_row(grad_hidden + g * gate_stride_, units, gates(step, row) + g * hidden_ + unit);
     }
   }
 
@@ -192,8 +183,7 @@ class BackwardSequence {
   void add_given(int64_t step, int64_t row, int64_t unit, int64_t units) {
     const acc_t* given = row_of<acc_t>(args_.grad_saved_cells, step, row) + unit;
     for (int s = 1; s < args_.states; ++s, given += cells_stride_) {
-      acc_t* grads = grad_state(s, row) + unit;
-      for (int64_t i = 0; i < units; ++i) grads[i] += given[i];
+      add_row(given, units, grad_state(s, row) + unit);
     }
   }
 
@@ -204,7 +194,7 @@ class BackwardSequence {
       std::fill_n(grad_gates + g * gate_stride_, units, scalar_t(0));
       std::fill_n(grad_hidden + g * gate_stride_, units, scalar_t(0));
     }
-    for (int64_t i = unit; i < unit + units; ++i) grad_state(0, row)[i] += grad_h(row)[i];
+    add_row(grad_h(row) + unit, units, grad_state(0, row) + unit);
   }
 
   // The h before a step; null if it is zero.

@@ -96,10 +96,6 @@ class DotPanels : public PanelRanges<float> {
     return ceil_div(depth, 2 * kLanes) * 2 * kLanes + 2 * kLanes;
   }
 
-  static void take_row(const scalar_t* source, int64_t count, row_t* target) {
-    std::copy_n(source, count, target);
-  }
-
   template <typename RowsOf>
   void pack_rows(int64_t begin, int64_t end, int64_t stride, const RowsOf& rows_of) {
     for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
@@ -138,8 +134,8 @@ class DotPanels : public PanelRanges<float> {
     });
   }
 
-  void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin, int64_t end,
-                const acc_t* initial, acc_t* c, int64_t c_stride) const {
+  C10_NOINLINE void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin,
+                             int64_t end, const acc_t* initial, acc_t* c, int64_t c_stride) const {
 #ifdef LLTM_JIT_BFLOAT16_TILES
     if (has_matrix_unit()) {
       for_each_tile(rows, [&](int64_t row) {
@@ -214,8 +210,8 @@ void dispatch_weights(ElementType type, const Function& function) {
     return function(c10::BFloat16{}, TypeTag<DotPanels>{});
   }
 #endif
-  dispatch_floating(type,
-                    [&](auto scalar) { function(scalar, TypeTag<Panels<decltype(scalar)>>{}); });
+  dispatch_floating(
+      type, [&](auto scalar) { function(scalar, TypeTag<Panels<opmath_t<decltype(scalar)>>>{}); });
 }
 
 }  // namespace lltm_jit

@@ -111,8 +111,9 @@ class ForwardSequence {
          gate_stride_, args_.input_bias, input_bias_);
   }
   // Packs weights whose gates are gate_rows rows apart.
-  void pack(int64_t block, int64_t block_end, Weights& packed, const void* weights, int64_t stride,
-            int64_t gate_rows, const void* bias, const AlignedArray<acc_t>& packed_bias) {
+  C10_NOINLINE void pack(int64_t block, int64_t block_end, Weights& packed, const void* weights,
+                         int64_t stride, int64_t gate_rows, const void* bias,
+                         const AlignedArray<acc_t>& packed_bias) {
     const int64_t begin = block * gates_, end = block_end * gates_;
     packed.pack_rows(begin, end, stride, [&](int64_t vector, int64_t& count) {
       return static_cast<const scalar_t*>(weights) + first_of(vector, gate_rows, count) * stride;
@@ -144,29 +145,22 @@ class ForwardSequence {
             row_of<acc_t>(args_.reset_cells, step, row));
   }
   // Sets a row's state before a step to its h and cells, or to zeros if they are null.
-  void set_row(int64_t step, int64_t row, int64_t unit, int64_t units, const scalar_t* new_h,
-               const acc_t* cells) {
-    if (new_h == nullptr) {
-      std::fill_n(h(step, row) + unit, units, row_t(0));
-      std::fill_n(state(0, row) + unit, units, acc_t(0));
-    } else {
-      Weights::take_row(new_h + unit, units, h(step, row) + unit);
-      std::copy_n(new_h + unit, units, state(0, row) + unit);
-    }
+  C10_NOINLINE void set_row(int64_t step, int64_t row, int64_t unit, int64_t units,
+                            const scalar_t* new_h, const acc_t* cells) {
+    const scalar_t* of_h = new_h ? new_h + unit : nullptr;
+    copy_row(of_h, units, h(step, row) + unit);
+    copy_row(of_h, units, state(0, row) + unit);
     for (int s = 1; s < args_.states; ++s) {
-      if (cells == nullptr) {
-        std::fill_n(state(s, row) + unit, units, acc_t(0));
-      } else {
-        std::copy_n(cells + (s - 1) * cells_stride_ + unit, units, state(s, row) + unit);
-      }
+      copy_row(cells ? cells + (s - 1) * cells_stride_ + unit : nullptr, units,
+               state(s, row) + unit);
     }
   }
 
   void end_row(int64_t row) {
-    std::copy_n(state(0, row), hidden_, static_cast<scalar_t*>(args_.new_h) + row * units_);
+    copy_row(state(0, row), hidden_, static_cast<scalar_t*>(args_.new_h) + row * units_);
     for (int s = 1; s < args_.states; ++s) {
-      std::copy_n(state(s, row), hidden_,
-                  static_cast<acc_t*>(args_.new_cells) + (s - 1) * cells_stride_ + row * units_);
+      copy_row(state(s, row), hidden_,
+               static_cast<acc_t*>(args_.new_cells) + (s - 1) * cells_stride_ + row * units_);
     }
   }
 
@@ -177,7 +171,7 @@ class ForwardSequence {
     row_t* x = scratch.x.get();
     for (int64_t s = step; s < step + steps_from(step); ++s) {
       for (int64_t row = row_begin; row < row_end; ++row, x += x_stride_) {
-        Weights::take_row(row_of<scalar_t>(args_.input, s, row), input_size_, x);
+        copy_row(row_of<scalar_t>(args_.input, s, row), input_size_, x);
       }
     }
   }
@@ -217,7 +211,7 @@ class ForwardSequence {
     row_t* new_h = h(step + 1, row) + unit;
     if (control_of(args_, step, row) == kHolds) {
       std::fill_n(output, units, scalar_t(0));
-      std::copy_n(h(step, row) + unit, units, new_h);
+      copy_row(h(step, row) + unit, units, new_h);
     } else {
       CellForwardRow cell{};
       cell.units = units;
@@ -240,7 +234,7 @@ class ForwardSequence {
         cell.acc_saved_cells = row_of<acc_t>(args_.saved_cells, step, row) + unit;
       }
       cell_(cell);
-      Weights::take_row(output, units, new_h);
+      copy_row(output, units, new_h);
     }
     if (step + 1 < args_.steps && control_of(args_, step + 1, row) == kResets) {
       reset_row(step + 1, row, unit, units);

@@ -22,14 +22,13 @@ struct PanelRanges {
   }
 };
 
-// The right factor of A B. The rows of A have the arithmetic type.
-template <typename scalar_t>
-class Panels : public PanelRanges<opmath_t<scalar_t>> {
+// The right factor of A B, in the arithmetic type, like A.
+template <typename number_t>
+class Panels : public PanelRanges<number_t> {
  public:
-  using acc_t = opmath_t<scalar_t>;
-  using row_t = acc_t;  // an element of A
-  using Vec = at::vec::Vectorized<acc_t>;
-  using PanelRanges<acc_t>::kLanes;
+  using acc_t = number_t;
+  using row_t = number_t;  // an element of A
+  using PanelRanges<number_t>::kLanes;
 
   // Products are summed in blocks of at most block_depth rows.
   Panels(int64_t vectors, int64_t depth, int64_t block_depth = SequenceCpuBounds::kDepth)
@@ -41,13 +40,6 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
   // whole pages apart out of each other's cache sets.
   static int64_t row_stride(int64_t depth) { return ceil_div(depth, kLanes) * kLanes + kLanes; }
 
-  static void take_row(const scalar_t* source, int64_t count, row_t* target) {
-    for (int64_t i = 0; i < count; i += kLanes) {
-      const int64_t n = std::min(kLanes, count - i);
-      store(target + i, load(source + i, n), n);
-    }
-  }
-
   // Packs vectors [begin, end) as a range, which must be multiplied as one range. The columns of vector v
   // are the rows rows_of(v, count) of a matrix with this stride: `count` rows, if fewer than the lanes.
   template <typename RowsOf>
@@ -56,23 +48,14 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
       acc_t* panel = panel_of(first);
       for (int64_t v = 0; v < vectors; ++v) {
         int64_t count;
-        const scalar_t* rows = rows_of(first + v, count);
-        for (int64_t k = 0; k < depth_; k += kLanes) {
-          const int64_t n = std::min(kLanes, depth_ - k);
-          Vec block[kLanes];
-          for (int64_t i = 0; i < kLanes; ++i) {
-            block[i] = i < count ? load(rows + i * stride + k, n) : Vec(acc_t(0));
-          }
-          transpose(block);
-          for (int64_t i = 0; i < n; ++i) {
-            block[i].store(panel + ((k + i) * vectors + v) * kLanes);
-          }
-        }
+        const auto* rows = rows_of(first + v, count);
+        copy_transposed(rows, stride, count, depth_, panel + v * kLanes, vectors * kLanes);
       }
     });
   }
 
   // The same for a matrix with column_count columns.
+  template <typename scalar_t>
   void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
                     int64_t column_count) {
     this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
@@ -88,8 +71,8 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
 
   // C = A B for the vectors of a range, plus `initial` in each row if it is not null. C and
   // `initial` begin at the range.
-  void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin, int64_t end,
-                const acc_t* initial, acc_t* c, int64_t c_stride) const {
+  C10_NOINLINE void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin,
+                             int64_t end, const acc_t* initial, acc_t* c, int64_t c_stride) const {
     this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
       const acc_t* panel = panel_of(first);
       Tile<acc_t> tile{};

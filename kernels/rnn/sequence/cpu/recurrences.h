@@ -7,73 +7,72 @@
 namespace lltm_jit {
 
 // The place of a recurrence in the arrays of a call, Note [Recurrences] (kernels.h).
-template <typename scalar_t, typename acc_t>
 class OneOfRecurrences {
  public:
-  OneOfRecurrences(const SequenceSizes& all, int64_t index)
-      : index_(index),
+  // of_element, of_acc: the sizes of an element and of a number of the arithmetic type.
+  OneOfRecurrences(const SequenceSizes& all, int64_t index, int64_t of_element, int64_t of_acc)
+      : of_element_(of_element),
+        of_acc_(of_acc),
+        index_(index),
         unit_(index * all.hidden_size),
         gate_((index / all.heads * all.gates * all.heads + index % all.heads) * all.hidden_size),
         steps_(all.steps),
         reverses_(index >= all.heads && all.layers == 0) {}
 
-  SequenceForwardArgs operator()(SequenceForwardArgs args) const {
+  C10_NOINLINE SequenceForwardArgs operator()(SequenceForwardArgs args) const {
     move_common(args);
-    move<scalar_t>(unit_, args.output, args.new_h);
-    move<acc_t>(unit_, args.old_cells, args.new_cells);
-    move<scalar_t>(gate_, args.bias, args.input_bias);
-    move<scalar_t>(gate_ * args.input_weights_stride, args.input_weights);
-    move<scalar_t>(0, args.input);
+    move(of_element_, unit_, args.output, args.new_h);
+    move(of_acc_, unit_, args.old_cells, args.new_cells);
+    move(of_element_, gate_, args.bias, args.input_bias);
+    move(of_element_, gate_ * args.input_weights_stride, args.input_weights);
+    move(of_element_, 0, args.input);
     return args;
   }
 
-  SequenceBackwardArgs operator()(SequenceBackwardArgs args) const {
+  C10_NOINLINE SequenceBackwardArgs operator()(SequenceBackwardArgs args) const {
     move_common(args);
-    move<scalar_t>(unit_, args.output, args.grad_output, args.grad_new_h, args.grad_old_h);
-    move<acc_t>(unit_, args.grad_new_cells, args.grad_old_cells, args.grad_saved_cells,
-                args.grad_parameters, args.grad_reset_h, args.grad_reset_cells);
-    move<scalar_t>(gate_, args.grad_gates, args.grad_hidden);
+    move(of_element_, unit_, args.output, args.grad_output, args.grad_new_h, args.grad_old_h);
+    move(of_acc_, unit_, args.grad_new_cells, args.grad_old_cells, args.grad_saved_cells,
+         args.grad_parameters, args.grad_reset_h, args.grad_reset_cells);
+    move(of_element_, gate_, args.grad_gates, args.grad_hidden);
     return args;
   }
 
  private:
-  const int64_t index_, unit_, gate_, steps_;
+  const int64_t of_element_, of_acc_, index_, unit_, gate_, steps_;
   const bool reverses_;
 
   template <typename Args>
   void move_common(Args& args) const {
-    move<scalar_t>(unit_, args.old_h, args.reset_h, args.parameters);
-    move<acc_t>(unit_, args.reset_cells, args.saved_cells);
-    move<scalar_t>(gate_, args.gates, args.saved_gates);
-    move<scalar_t>(index_ * args.recurrence_stride, args.weights);
+    move(of_element_, unit_, args.old_h, args.reset_h, args.parameters);
+    move(of_acc_, unit_, args.reset_cells, args.saved_cells);
+    move(of_element_, gate_, args.gates, args.saved_gates);
+    move(of_element_, index_ * args.recurrence_stride, args.weights);
     if (args.control == nullptr || !reverses_) return;
     args.control += args.control_direction_stride + (steps_ - 1) * args.control_step_stride;
     args.control_step_stride = -args.control_step_stride;
   }
 
-  template <typename T, typename... Arrays>
-  void move(int64_t count, Arrays&... arrays) const {
-    (move_one<T>(arrays, count), ...);
+  template <typename... Arrays>
+  void move(int64_t size, int64_t count, Arrays&... arrays) const {
+    (move_one(size, arrays, count), ...);
   }
-  template <typename T>
-  static void move_one(const void*& data, int64_t count) {
-    if (data != nullptr) data = static_cast<const T*>(data) + count;
+  static void move_one(int64_t size, const void*& data, int64_t count) {
+    if (data != nullptr) data = static_cast<const char*>(data) + size * count;
   }
-  template <typename T>
-  static void move_one(void*& data, int64_t count) {
-    if (data != nullptr) data = static_cast<T*>(data) + count;
+  static void move_one(int64_t size, void*& data, int64_t count) {
+    if (data != nullptr) data = static_cast<char*>(data) + size * count;
   }
-  template <typename T, typename Array>
-  void move_one(Array& array, int64_t count) const {
-    move_one<T>(array.data, count + (reverses_ ? (steps_ - 1) * array.step_stride : 0));
+  template <typename Array>
+  void move_one(int64_t size, Array& array, int64_t count) const {
+    move_one(size, array.data, count + (reverses_ ? (steps_ - 1) * array.step_stride : 0));
     if (reverses_) array.step_stride = -array.step_stride;
   }
 };
 
 // Calls run(index) for each recurrence: each on its own core if that keeps nearly all cores busy;
 // else one after another, each on all cores.
-template <typename Run>
-void for_each_recurrence(const SequenceSizes& sizes, const Run& run) {
+inline void for_each_recurrence(const SequenceSizes& sizes, c10::function_ref<void(int64_t)> run) {
   constexpr int64_t kWorthWaking = 1 << 19;  // multiply-adds
   const int64_t count = sizes.recurrences();
   const int64_t products =
@@ -95,7 +94,8 @@ void run_recurrences(const Args& args, const CellFunctions& cell) {
     using Weights = typename decltype(weights)::type;
     using scalar_t = decltype(scalar);
     for_each_recurrence(args, [&](int64_t index) {
-      const auto one = OneOfRecurrences<scalar_t, opmath_t<scalar_t>>(args, index)(args);
+      const OneOfRecurrences place(args, index, sizeof(scalar_t), sizeof(opmath_t<scalar_t>));
+      const Args one = place(args);
       Sequence<scalar_t, Weights>(one, cell[static_cast<int>(args.type)]).run();
     });
   });

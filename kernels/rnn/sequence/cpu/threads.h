@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/launch/parallel.h"
+#include "core/types/vectorized.h"
 #include "rnn/sequence/cpu/steps.h"
 
 namespace lltm_jit {
@@ -63,9 +64,9 @@ void for_each_group(const SequenceShare& share, int64_t group, const Function& f
 }
 
 // The same for all blocks, on several threads: pack(begin, end) packs block_weights weights per block.
-template <typename Pack>
-void pack_groups(const SequenceDivision& division, int64_t group, int64_t block_weights,
-                 const Pack& pack) {
+inline C10_NOINLINE void pack_groups(const SequenceDivision& division, int64_t group,
+                                     int64_t block_weights,
+                                     c10::function_ref<void(int64_t, int64_t)> pack) {
   constexpr int64_t kWorthWaking = 1 << 16;
   std::vector<std::pair<int64_t, int64_t>> groups;
   // Shares with the same units have the same weights.
@@ -105,15 +106,31 @@ T* row_of(const MutableSequenceArray& array, int64_t step, int64_t row) {
       row_of<T>(SequenceArray{array.data, array.step_stride, array.row_stride}, step, row));
 }
 
+// Copies a row to one of another type; zeros if it is null. Like add_row() it is compiled once for each pair of types:
+// g++ would unroll and vectorise the conversions in every loop.
+template <typename From, typename To>
+C10_NOINLINE void copy_row(const From* row, int64_t count, To* target) {
+  constexpr int64_t kLanes = at::vec::Vectorized<opmath_t<To>>::size();
+  if (row == nullptr) return void(std::fill_n(target, count, To(0)));
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t n = std::min(kLanes, count - i);
+    store(target + i, load(row + i, n), n);
+  }
+}
+template <typename acc_t>
+C10_NOINLINE void add_row(const acc_t* row, int64_t count, acc_t* target) {
+  for (int64_t i = 0; i < count; ++i) target[i] += row[i];
+}
+
 // Calls step(i, s) for each share s and for i from 0 up to `steps`. Step i of all shares of a group of rows ends
 // before any of them begins step i + 1. This works with any number of threads: even one may do all the work.
-template <typename Step>
-void run_steps(const SequenceDivision& division, int64_t steps, const Step& step) {
+inline C10_NOINLINE void run_steps(const SequenceDivision& division, int64_t steps,
+                                   c10::function_ref<void(int64_t, int64_t)> step) {
   struct alignas(64) Group {
     std::atomic<int64_t> arrived{0};
   };
   std::vector<Group> groups(division.row_groups);
-  const auto run = [&](int64_t begin, int64_t end) C10_NOINLINE {
+  const auto run = [&](int64_t begin, int64_t end) {
     constexpr int kSpins = 256;  // a few microseconds, before the thread yields
     for (int64_t i = 0; i < steps; ++i) {
       for (int64_t s = begin; s < end; ++s) {

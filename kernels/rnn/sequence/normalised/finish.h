@@ -28,7 +28,7 @@ struct FinishGradients {
                                        const T (&given_now)[Traits::kStates],
                                        const T (&grad_now)[Traits::kStates]) {
     constexpr int kNow = Traits::kParameters + 1;
-    using Number = Dual<T, kNow + Traits::kStates>;
+    using Number = typename DualFor<T, kNow + Traits::kStates>::type;
     Number parameters[Traits::kParametersRoom], states[Traits::kStates];
     LLTM_JIT_UNROLL
     for (int i = 0; i < Traits::kParameters; ++i) {
@@ -39,16 +39,7 @@ struct FinishGradients {
       states[s] = Number::variable(given_now[s], kNow + s);
     }
     finish_step<Cell>(parameters, Number::variable(given_normalised, kNow - 1), states);
-    const auto of = [&](int variable) {
-      T sum = T(0);
-      LLTM_JIT_UNROLL
-      for (int s = 0; s < Traits::kStates; ++s) {
-        if (states[s].depends_on(variable)) {
-          sum = sum + states[s].partials[variable] * grad_now[s];
-        }
-      }
-      return sum;
-    };
+    const auto of = [&](int variable) { return weighted_partial(states, grad_now, variable); };
     LLTM_JIT_UNROLL
     for (int i = 0; i < Traits::kParameters; ++i) p[i] = of(i);
     normalised = of(kNow - 1);

@@ -11,8 +11,8 @@ namespace lltm_jit {
 namespace {
 
 // Calls run(row, unit, units) for all units of each row.
-template <typename Run>
-void for_each_part(const SequenceSizes& sizes, const Run& run) {
+void for_each_part(const SequenceSizes& sizes,
+                   c10::function_ref<void(int64_t, int64_t, int64_t)> run) {
   constexpr int64_t kFewest = 64, kMost = 1024, kWorthWaking = 1 << 14;  // units; and with steps
   const int64_t all = sizes.batch_size * sizes.hidden_size;
   const int64_t equal = ceil_div(all, int64_t(at::get_num_threads()) * kFewest) * kFewest;
@@ -34,11 +34,14 @@ void walk_forward(const SequenceForwardArgs& args, void (*step)(const CellForwar
     const auto states = aligned_array<acc_t>(args.states * units);
     const auto* old_h = static_cast<const scalar_t*>(args.old_h);
     const auto* old_cells = static_cast<const acc_t*>(args.old_cells);
-    std::fill_n(states.get(), args.states * units, acc_t(0));
-    if (old_h != nullptr) std::copy_n(old_h + place, units, states.get());
-    for (int s = 1; s < args.states && old_cells != nullptr; ++s) {
-      std::copy_n(old_cells + (s - 1) * of_state + place, units, states.get() + s * units);
-    }
+    const auto set = [&](const scalar_t* h, const acc_t* cells, int64_t first) {
+      copy_row(h ? h + first : nullptr, units, states.get());
+      for (int s = 1; s < args.states; ++s) {
+        copy_row(cells ? cells + (s - 1) * of_state + first : nullptr, units,
+                 states.get() + s * units);
+      }
+    };
+    set(old_h, old_cells, place);
     CellForwardRow cell{};
     cell.units = units, cell.gate_stride = hidden, cell.parameter_stride = hidden;
     if (args.parameters != nullptr) {
@@ -53,13 +56,7 @@ void walk_forward(const SequenceForwardArgs& args, void (*step)(const CellForwar
         continue;
       }
       if (control == kResets) {
-        const auto* h = row_of<scalar_t>(args.reset_h, t, row);
-        const auto* cells = row_of<acc_t>(args.reset_cells, t, row);
-        std::fill_n(states.get(), args.states * units, acc_t(0));
-        if (h != nullptr) std::copy_n(h + unit, units, states.get());
-        for (int s = 1; s < args.states && cells != nullptr; ++s) {
-          std::copy_n(cells + (s - 1) * of_state + unit, units, states.get() + s * units);
-        }
+        set(row_of<scalar_t>(args.reset_h, t, row), row_of<acc_t>(args.reset_cells, t, row), unit);
       }
       cell.gates = row_of<scalar_t>(args.gates, t, row) + unit;
       cell.output = output;
@@ -68,10 +65,10 @@ void walk_forward(const SequenceForwardArgs& args, void (*step)(const CellForwar
       }
       step(cell);
     }
-    std::copy_n(states.get(), units, static_cast<scalar_t*>(args.new_h) + place);
+    copy_row(states.get(), units, static_cast<scalar_t*>(args.new_h) + place);
     for (int s = 1; s < args.states; ++s) {
-      std::copy_n(states.get() + s * units, units,
-                  static_cast<acc_t*>(args.new_cells) + (s - 1) * of_state + place);
+      copy_row(states.get() + s * units, units,
+               static_cast<acc_t*>(args.new_cells) + (s - 1) * of_state + place);
     }
   });
 }
@@ -86,10 +83,10 @@ void walk_backward(const SequenceBackwardArgs& args, void (*step)(const CellBack
     const auto grads = aligned_array<acc_t>(states * units), zeros = aligned_zeros<acc_t>(units);
     const auto* new_h = static_cast<const scalar_t*>(args.grad_new_h);
     const auto* new_cells = static_cast<const acc_t*>(args.grad_new_cells);
-    std::fill_n(grads.get(), states * units, acc_t(0));
-    if (new_h != nullptr) std::copy_n(new_h + place, units, grads.get());
-    for (int s = 1; s < states && new_cells != nullptr; ++s) {
-      std::copy_n(new_cells + (s - 1) * of_state + place, units, grads.get() + s * units);
+    copy_row(new_h ? new_h + place : nullptr, units, grads.get());
+    for (int s = 1; s < states; ++s) {
+      copy_row(new_cells ? new_cells + (s - 1) * of_state + place : nullptr, units,
+               grads.get() + s * units);
     }
     CellBackwardRow cell{};
     cell.units = units, cell.gate_stride = hidden, cell.parameter_stride = hidden;
@@ -128,7 +125,7 @@ void walk_backward(const SequenceBackwardArgs& args, void (*step)(const CellBack
       if (args.grad_saved_cells.data != nullptr) {  // of the cell states before the step
         const acc_t* given = row_of<acc_t>(args.grad_saved_cells, t, row) + unit;
         for (int s = 1; s < states; ++s, given += of_state) {
-          for (int64_t i = 0; i < units; ++i) grads.get()[s * units + i] += given[i];
+          add_row(given, units, grads.get() + s * units);
         }
       }
       if (control != kResets) continue;
@@ -137,16 +134,16 @@ void walk_backward(const SequenceBackwardArgs& args, void (*step)(const CellBack
       for (int s = 0; s < states; ++s) {
         acc_t* to = s == 0 ? of_h : of_cells == nullptr ? nullptr : of_cells + (s - 1) * of_state;
         acc_t* from = grads.get() + s * units;
-        for (int64_t i = 0; to != nullptr && i < units; ++i) to[unit + i] += from[i];
+        if (to != nullptr) add_row(from, units, to + unit);
         std::fill_n(from, units, acc_t(0));
       }
     }
     if (args.grad_old_h != nullptr) {
-      std::copy_n(grads.get(), units, static_cast<scalar_t*>(args.grad_old_h) + place);
+      copy_row(grads.get(), units, static_cast<scalar_t*>(args.grad_old_h) + place);
     }
     for (int s = 1; s < states && args.grad_old_cells != nullptr; ++s) {
-      std::copy_n(grads.get() + s * units, units,
-                  static_cast<acc_t*>(args.grad_old_cells) + (s - 1) * of_state + place);
+      copy_row(grads.get() + s * units, units,
+               static_cast<acc_t*>(args.grad_old_cells) + (s - 1) * of_state + place);
     }
   });
 }
