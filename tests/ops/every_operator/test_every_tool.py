@@ -134,9 +134,7 @@ def draw_sequences(large: bool) -> list[Tensor]:
     return normal((6, 40, 3) if large else (3, 2, 3))
 
 
-LAYER = Case(
-    "layer", ["input"], run_layer, run_layer, draw_sequences, family="rnn", library_sums=True
-)
+LAYER = Case("layer", ["input"], run_layer, run_layer, draw_sequences, family="rnn")
 SLOW = pytest.mark.slow
 # Formulas run inside of operators, which inductor leaves whole.
 COMPILED = [
@@ -157,7 +155,6 @@ def test_compiled(case, backend, path):
     def around(*inputs: Tensor) -> list[Tensor]:
         return [r.cos() for r in case.results(*(tensor.sin() for tensor in inputs))]
 
-    dtype = torch.double if case.library_sums else torch.float
     with taken(path, case.family) as device:
         # What consists of torch's operations is torch's to compile.
         for dynamic in (False, True) if case.family else (False,):
@@ -165,7 +162,7 @@ def test_compiled(case, backend, path):
             counter, counts = CompileCounterWithBackend(backend), set()
             compiled = torch.compile(around, fullgraph=True, dynamic=dynamic, backend=counter)
             for large in (False, True) if dynamic else (False,):
-                inputs = case.inputs(device, dtype, large=large)
+                inputs = case.inputs(device, large=large)
                 found = [results_and_gradients(run, inputs) for run in (compiled, around)]
                 torch.testing.assert_close(*found)
                 counts.add(counter.frame_count)
