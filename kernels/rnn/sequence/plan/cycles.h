@@ -14,20 +14,20 @@ namespace lltm_jit {
 // were measured or fitted, in cycles of an H100; the functions below multiply them by sizes and small factors.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16, in 16 bits, on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
-constexpr double kFloatProduct = 38;      // Note [Floats in two halves]; as TF32 two thirds of it
+constexpr double kFloatProduct = 39;      // Note [Floats in two halves]; as TF32 two thirds of it
 constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
 constexpr double kExchange = 300;         // until another block sees what one has written
-constexpr double kMemory = 1000;          // the same through memory, in a grid
-constexpr double kBytes = 25;             // a cycle, that a block receives
-constexpr double kWarp = 17;              // for each warp of a barrier or a sum
-constexpr double kCell = 240;             // of any cell
-constexpr double kElement = 18;           // of a gate's element
-constexpr double kDerivative = 145;       // of an element
-constexpr double kPhase = 430;            // for each phase, and each of its tiles of rows, Note [Phases]
-constexpr double kThreeTiles = 1.11;      // the factor of a step with three tiles of rows, in float or in phases
+constexpr double kMemory = 1050;          // the same through memory, in a grid
+constexpr double kBytes = 24;             // a cycle, that a block receives
+constexpr double kWarp = 15;              // for each warp of a barrier or a sum
+constexpr double kCell = 320;             // of any cell
+constexpr double kElement = 17;           // of a gate's element
+constexpr double kDerivative = 130;       // of an element
+constexpr double kPhase = 380;            // for a phase and for each of its tiles, Note [Phases]
+constexpr double kTurns = 1.2;            // a factor: the backward pass of clusters that take turns
 // Step by step: a product's launch and a kernel's, in a graph; for each SM and cycle, multiply-adds of the library's
 // products in 16 bits or TF32, and bytes of the weights of floats, which come from memory; and the factor of few steps.
-constexpr double kLaunches = 10000, kLibrary = 560, kWeightBytes = 13, kFew = 1.3;
+constexpr double kLaunches = 11500, kLibrary = 620, kWeightBytes = 10, kFew = 1.3;
 
 // How many sets of blocks, clusters or grids, run at once, with one block on each SM. 0: none.
 inline int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
@@ -101,8 +101,8 @@ inline int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const Seq
 inline double product_cycles(SequencePass pass, const SequenceShape& shape) {
   if (shape.bytes == 2) return kProduct;
   const bool forward = pass == SequencePass::Forward;
-  // Half of the time passes while other warps wait for their part of k; and two rows need half of the products.
-  const bool half = shape.grid ? forward || shape.tf32 : forward && shape.rows == 2;
+  // In a grid half of the time passes while other warps wait for their part of k. Two rows need half of the products.
+  const bool half = shape.grid ? forward || shape.tf32 : shape.rows == 2;
   return kFloatProduct * (shape.tf32 ? 2. / 3 : 1) / (half ? 2 : 1);
 }
 
@@ -181,37 +181,46 @@ inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const Seq
                                                   : kWarp * shape.phase_tiles() * shape.bytes / 2;
   const double cell = kCell + kElement * shape.elements() * sizes.gates;
   const double backward = forward ? 0 : backward_cycles(shape, of_warp.sums);
-  // Each finishing warp of other blocks on the same SM.
-  const double beside = kWarp * (forward && shape.rows == 2 ? 1 : 4) *
-                        static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
+  // A finishing warp loads and stores while others wait for it: those of other blocks on the same SM, or backward, in a
+  // cluster, of all.
+  const bool parts = sends_parts(pass, shape);
+  const double beside =
+      kWarp * (forward && shape.rows == 2 ? 1 : 4) *
+      static_cast<double>((at_once - (parts ? 0 : 1)) * shape.groups * shape.finishers());
   const double exchange = exchange_cycles(sizes, pass, shape);
   const double rest = beside + products + weights + split * (shape.splits - 1) + cell + backward;
-  const bool three_tiles = shape.phase_tiles() == 3 && (shape.bytes == 4 || shape.phases > 1);
-  const double longer = turns * (three_tiles ? kThreeTiles : 1);
+  const double longer = turns * (parts && turns > 1 ? kTurns : 1);
   if (shape.phases == 1) return longer * (exchange + rest);
   const double phase = kPhase * (1 + shape.phase_tiles()) + rest;
   return longer * std::max(shape.phases * phase, exchange + rest);
 }
 
-// Of a step by itself.
+// The multiply-adds of the library's products, for each SM and cycle.
+inline double library_rate(const SequenceSizes& sizes) {
+  constexpr int kLanes = 128;  // of an SM, for exact floats
+  return sizes.type == ElementType::Float && !sizes.tf32 ? kLanes : kLibrary;
+}
+
+// Of a step by itself, whose products the library computes, or Note [Few rows].
 inline double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass,
                               const SequenceGpu& gpu) {
   const double weights = double(sizes.gates) * double(sizes.hidden_size * sizes.hidden_size);
   const bool floats = sizes.type == ElementType::Float, exact = floats && !sizes.tf32;
   const bool few = floats && few_rows_pay(sizes.batch_size, sizes.hidden_size, sizes.tf32);
-  constexpr int kExactLibrary = 128;  // multiply-adds of floats, in a cycle of an SM
-  const double products = few ? 0 : double(sizes.batch_size) / (exact ? kExactLibrary : kLibrary);
-  const double bytes = few && pass == SequencePass::Backward ? 6 : few || sizes.tf32 ? 4 : 0;
+  const double products = few ? 0 : double(sizes.batch_size) / library_rate(sizes);
+  const double bytes = few || sizes.tf32 ? 4 : 0;
+  const double slower = (exact || few) && pass == SequencePass::Backward ? 1.5 : 1;
   return (exact && !few ? 2 : 1) * kLaunches +
-         weights / gpu.sms * (products + bytes / kWeightBytes);
+         slower * weights / gpu.sms * (products + bytes / kWeightBytes);
 }
 
+// Before the first step: a launch, and the weights' way to a block.
 inline double cycles_before_steps(const SequenceSizes& sizes, SequencePass pass,
                                   const SequenceShape& shape, const SequenceGpu& gpu) {
   const double bytes = double(sizes.gates) * SequenceShape::kUnits * shape.groups *
                        double(sizes.hidden_size) * shape.bytes;
   const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
-  // Before the first step: one launch, and the weights' way to a block. The blocks of a grid stay for all rows.
+  // The blocks of a grid stay for all rows.
   const int64_t turns = shape.grid ? 1 : ceil_div(sets, int64_t(sets_at_once(shape, gpu)));
   const double rate = kBytes / (pass == SequencePass::Forward ? 1 : 2);
   return kLaunches / 2 + bytes / rate * static_cast<double>(turns);
