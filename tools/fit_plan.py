@@ -103,19 +103,17 @@ def constants(found: Found, layer: str, type: str) -> str:
     sms = torch.cuda.get_device_properties().multi_processor_count
     rows, cycles = [], []
     for (_, (batch, units)), of_kinds in found.items():
-        weights = gates(layer) * units**2 / sms
-        rows.append([1.0, batch * weights, *[4 * weights] * (type == "tf32")])
+        columns = gates(layer) * units
+        moved = batch * columns * (8 if type in ("float", "tf32") else 4)
+        moved += 4 * columns * units * (type == "tf32")
+        rows.append([1.0, batch * columns * units / sms, moved / sms])
         cycles.append([of_kinds[BY_STEPS] * CYCLES])
     factors = torch.tensor(rows).double()
     fit = torch.linalg.lstsq(factors, torch.tensor(cycles).double()).solution
-    launches, *of_one = fit.flatten().tolist()
+    launches, product, byte = fit.flatten().tolist()
     exact = type == "float"  # whose launches count twice, and whose products use all lanes
-    named = [f"kLaunches = {launches / (1 + exact):.0f}"]
-    for name, each in zip(
-        ("kLanes" if exact else "kLibrary", "kWeightBytes"), of_one, strict=False
-    ):
-        named.append(f"{name} = {1 / each:.0f}")
-    return ", ".join(named)
+    rate = f"{'kLanes' if exact else 'kLibrary'} = {1 / product:.0f}"
+    return f"kLaunches = {launches / (1 + exact):.0f}, {rate}, kMemoryBytes = {1 / byte:.0f}"
 
 
 def ranges(found: Found) -> Iterator[str]:

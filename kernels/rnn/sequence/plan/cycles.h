@@ -14,20 +14,21 @@ namespace lltm_jit {
 // were measured or fitted, in cycles of an H100; the functions below multiply them by sizes and small factors.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16, in 16 bits, on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
-constexpr double kFloatProduct = 39;      // Note [Floats in two halves]; as TF32 two thirds of it
+constexpr double kFloatProduct = 40;      // Note [Floats in two halves]; as TF32 two thirds of it
 constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
 constexpr double kExchange = 300;         // until another block sees what one has written
-constexpr double kMemory = 1050;          // the same through memory, in a grid
-constexpr double kBytes = 24;             // a cycle, that a block receives
-constexpr double kWarp = 15;              // for each warp of a barrier or a sum
+constexpr double kMemory = 1000;          // the same through memory, in a grid
+constexpr double kBytes = 25;             // a cycle, that a block receives
+constexpr double kWarp = 18;              // for each warp of a barrier or a sum
 constexpr double kCell = 320;             // of any cell
-constexpr double kElement = 17;           // of a gate's element
-constexpr double kDerivative = 130;       // of an element
-constexpr double kPhase = 380;            // for a phase and for each of its tiles, Note [Phases]
-constexpr double kTurns = 1.2;            // a factor: the backward pass of clusters that take turns
+constexpr double kElement = 18;           // of a gate's element
+constexpr double kDerivative = 145;       // of an element
+constexpr double kPhase = 390;            // for a phase and for each of its tiles, Note [Phases]
+constexpr double kThreeTiles = 1.05;      // a factor: three tiles of rows, in float or in phases
+constexpr double kManyTurns = 4, kLate = 1.1;  // a factor: so many turns of clusters, backward
 // Step by step: a product's launch and a kernel's, in a graph; for each SM and cycle, multiply-adds of the library's
-// products in 16 bits or TF32, and bytes of the weights of floats, which come from memory; and the factor of few steps.
-constexpr double kLaunches = 11500, kLibrary = 620, kWeightBytes = 10, kFew = 1.3;
+// products in 16 bits or TF32, and bytes of memory: of gates, and of the weights of floats; and the factor of few steps.
+constexpr double kLaunches = 9000, kLibrary = 700, kMemoryBytes = 11, kFew = 1.3;
 
 // How many sets of blocks, clusters or grids, run at once, with one block on each SM. 0: none.
 inline int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
@@ -181,15 +182,14 @@ inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const Seq
                                                   : kWarp * shape.phase_tiles() * shape.bytes / 2;
   const double cell = kCell + kElement * shape.elements() * sizes.gates;
   const double backward = forward ? 0 : backward_cycles(shape, of_warp.sums);
-  // A finishing warp loads and stores while others wait for it: those of other blocks on the same SM, or backward, in a
-  // cluster, of all.
-  const bool parts = sends_parts(pass, shape);
-  const double beside =
-      kWarp * (forward && shape.rows == 2 ? 1 : 4) *
-      static_cast<double>((at_once - (parts ? 0 : 1)) * shape.groups * shape.finishers());
+  // Each finishing warp of other blocks on the same SM.
+  const double beside = kWarp * (forward && shape.rows == 2 ? 1 : 4) *
+                        static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
   const double exchange = exchange_cycles(sizes, pass, shape);
   const double rest = beside + products + weights + split * (shape.splits - 1) + cell + backward;
-  const double longer = turns * (parts && turns > 1 ? kTurns : 1);
+  const bool three_tiles = shape.phase_tiles() == 3 && (shape.bytes == 4 || shape.phases > 1);
+  const bool many_turns = sends_parts(pass, shape) && turns > kManyTurns;
+  const double longer = turns * (three_tiles ? kThreeTiles : many_turns ? kLate : 1);
   if (shape.phases == 1) return longer * (exchange + rest);
   const double phase = kPhase * (1 + shape.phase_tiles()) + rest;
   return longer * std::max(shape.phases * phase, exchange + rest);
@@ -202,16 +202,15 @@ inline double library_rate(const SequenceSizes& sizes) {
 }
 
 // Of a step by itself, whose products the library computes, or Note [Few rows].
-inline double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass,
-                              const SequenceGpu& gpu) {
-  const double weights = double(sizes.gates) * double(sizes.hidden_size * sizes.hidden_size);
+inline double cycles_of_steps(const SequenceSizes& sizes, const SequenceGpu& gpu) {
+  const double units = static_cast<double>(sizes.hidden_size), columns = sizes.gates * units,
+               rows = static_cast<double>(sizes.batch_size);
   const bool floats = sizes.type == ElementType::Float, exact = floats && !sizes.tf32;
   const bool few = floats && few_rows_pay(sizes.batch_size, sizes.hidden_size, sizes.tf32);
-  const double products = few ? 0 : double(sizes.batch_size) / library_rate(sizes);
-  const double bytes = few || sizes.tf32 ? 4 : 0;
-  const double slower = (exact || few) && pass == SequencePass::Backward ? 1.5 : 1;
-  return (exact && !few ? 2 : 1) * kLaunches +
-         slower * weights / gpu.sms * (products + bytes / kWeightBytes);
+  const double products = few ? 0 : rows * columns * units / library_rate(sizes);
+  const double bytes = rows * columns * (floats ? 8 : 4) +  // read and written
+                       (few || sizes.tf32 ? columns * units * 4 : 0);
+  return (exact && !few ? 2 : 1) * kLaunches + (products + bytes / kMemoryBytes) / gpu.sms;
 }
 
 // Before the first step: a launch, and the weights' way to a block.

@@ -15,7 +15,7 @@ bool steps_are_quicker(const SequenceSizes& sizes, SequencePass pass, const Sequ
   if (gpu.kind != PlanKind::Any) return false;
   const auto steps = static_cast<double>(sizes.steps);
   // The first step, which often begins with zeros, needs no product.
-  const double one_by_one = kLaunches + kFew * (steps - 1) * cycles_of_steps(sizes, pass, gpu);
+  const double one_by_one = kLaunches + kFew * (steps - 1) * cycles_of_steps(sizes, gpu);
   return sizes.recurrences() * one_by_one <
          cycles_before_steps(sizes, pass, plan.shape, gpu) + steps * plan.cycles;
 }
@@ -48,7 +48,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   const bool newer = gpu.architecture >= 80, tf32 = sizes.tf32 && newer;
   const bool multiplies = newer || (gpu.architecture >= 75 && sizes.type != ElementType::BFloat16);
   // Step by step, the recurrences run one after the other.
-  SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass, gpu)};
+  SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, gpu)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   const bool whole = sizes.padded || sizes.hidden_size % kWholeAccess == 0;
@@ -93,12 +93,13 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
       if (rows >= 4 && rows >= sizes.batch_size) break;
     }
   }
-  // A block of a grid has one group, so that no two of its warps read the same numbers. Weights for which a cluster has
-  // enough blocks go there. The derivatives of floats leave no registers for phases of 32 rows, and take too long for
-  // phases of 8.
-  const bool derives_floats = sizes.type == ElementType::Float && pass == SequencePass::Backward;
-  const bool may_be_grid =
-      gpu.grids && gpu.architecture >= 90 && groups > kMostBlocks && !sizes.normalises;
+  // A block of a grid has one group, so that no two of its warps read the same numbers. Weights that clusters can hold go
+  // there, but of floats with more than one group per block. The derivatives of floats leave no registers for phases of
+  // 32 rows, and take too long for phases of 8.
+  const bool floats = sizes.type == ElementType::Float;
+  const bool derives_floats = floats && pass == SequencePass::Backward;
+  const bool may_be_grid = gpu.grids && gpu.architecture >= 90 &&
+                           groups > kMostBlocks * (floats ? 1 : 2) && !sizes.normalises;
   for (const int phases : {1, 2}) {
     const int fewest_rows = phases == 1 ? 4 : derives_floats ? 16 : 8;
     for (const int rows : {4, 8, 16, 24, 32}) {
@@ -110,7 +111,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
     }
   }
   if (best.one_launch && steps_are_quicker(sizes, pass, best, gpu)) {
-    best = {false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass, gpu)};
+    best = {false, {}, sizes.recurrences() * cycles_of_steps(sizes, gpu)};
   }
   const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
   if (best.one_launch) best.shared_bytes = bytes_apart(sizes, pass, best.shape, gpu);

@@ -9,7 +9,7 @@ namespace lltm_jit {
 namespace {
 
 // The cycles that the host needs for a part, in both modes; and the share of the time in turn that makes it worthwhile.
-constexpr double kHost = 45000, kWorth = 0.7;
+constexpr double kHost = 45000, kWorth = 0.75;
 // The most memory for the gates of all layers at once, in bytes.
 constexpr int64_t kMostBytes = int64_t(1) << 28;
 constexpr int64_t kParts[] = {16, 32, 64, 128};  // steps

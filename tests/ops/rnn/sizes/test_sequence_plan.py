@@ -40,7 +40,7 @@ def shape_of(plan: Any) -> tuple[Any, ...]:
     ("name", "type", "batch_size", "hidden_size", "planned"),
     [
         (H100, "half", 16, 32, (1, 1)),
-        (H100, "half", 64, 128, (1, 8)),
+        (H100, "half", 64, 128, (1, 4)),
         (H100, "bfloat16", 64, 256, (4, 4)),
         (H100, "half", 16, 512, (16, 16)),
         (H100, "half", 64, 512, (8, 8)),
