@@ -28,7 +28,7 @@ constexpr double kThreeTiles = 1.05;      // a factor: three tiles of rows, in f
 constexpr double kManyTurns = 4, kLate = 1.1;  // a factor: so many turns of clusters, backward
 // Step by step: a product's launch and a kernel's, in a graph; for each SM and cycle, multiply-adds of the library's
 // products in 16 bits or TF32, and bytes of memory: of gates, and of the weights of floats; and the factor of few steps.
-constexpr double kLaunches = 9000, kLibrary = 700, kMemoryBytes = 11, kFew = 1.3;
+constexpr double kLaunches = 9000, kLibrary = 700, kMemoryBytes = 11, kFew = 1.2;
 
 // How many sets of blocks, clusters or grids, run at once, with one block on each SM. 0: none.
 inline int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
