@@ -93,9 +93,9 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
       if (rows >= 4 && rows >= sizes.batch_size) break;
     }
   }
-  // A block of a grid has one group, so that no two of its warps read the same numbers. Weights that clusters can hold go
-  // there, but of floats with more than one group per block. The derivatives of floats leave no registers for phases of
-  // 32 rows, and take too long for phases of 8.
+  // A block of a grid has one group, so that no two of its warps read the same numbers. Weights that clusters can hold
+  // stay there, except those of floats with more than one group per block. The derivatives of floats leave no registers
+  // for phases of 32 rows, and take too long for phases of 8.
   const bool floats = sizes.type == ElementType::Float;
   const bool derives_floats = floats && pass == SequencePass::Backward;
   const bool may_be_grid = gpu.grids && gpu.architecture >= 90 &&

@@ -8,7 +8,7 @@
 namespace lltm_jit {
 namespace {
 
-// The cycles that the host needs for a part, in both modes; and the share of the time in turn that makes it worthwhile.
+// The host's cycles for a part; and the most of the estimated time of one layer after the other that pays.
 constexpr double kHost = 45000, kWorth = 0.75;
 // The most memory for the gates of all layers at once, in bytes.
 constexpr int64_t kMostBytes = int64_t(1) << 28;
