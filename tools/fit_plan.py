@@ -5,7 +5,7 @@
 
 Sizes are random: 17 to 512 rows, hidden sizes that are multiples of 8; gates are given. Each size
 has a line for each pass: us per step of each kind of plan, in CUDA graphs. A star marks the
-quickest kind, and "planned" is the plan's own choice. Then come the constants of
+quickest kind, and "planned" is the plan's own choice. Then come the numbers of
 ``cycles_of_steps()`` (kernels/rnn/sequence/plan/cycles.h) by least squares, and for ranges of rows
 the hidden sizes where Note [Many rows] is quickest, which many_rows/plan.h lists.
 """
@@ -43,7 +43,6 @@ LAYERS = ("LSTM", "GRU", "RNN_TANH")
 ROWS = (32, 64, 96, 128, 192, 256, 384, 512)
 MOST_UNITS = 2112
 CYCLES = 1.8e9  # a second, as Note [What a step costs] counts
-MOST_SMALL = 6e8  # multiply-adds of a GEMM in 16 bits; larger ones have a higher rate
 
 Size = tuple[int, int]  # rows and hidden units
 Found = dict[tuple[str, Size], dict[str, float]]  # for each pass: seconds of a step by kind
@@ -99,27 +98,22 @@ def line(name: str, size: Size, of_kinds: dict[str, float]) -> str:
     return f"B {size[0]}, H {size[1]} {name}: {', '.join(marks)}"
 
 
-def constants(found: Found, layer: str, type: str) -> Iterator[str]:
-    """The constants of plans by steps: cycles of launches, multiply-adds and bytes per cycle."""
-    float_names = {"float": "kFloat{}", "tf32": "kRounded{}"}
-    for names, are_large in ((float_names.get(type, "k{}"), False), ("kLarge{}", True)):
-        rows, cycles = [], []
-        for (_, (batch, units)), of_kinds in found.items():
-            weights = gates(layer) * units**2
-            if type in float_names or (batch * weights > MOST_SMALL) is are_large:
-                rows.append([1.0, float(batch * weights), *[4.0 * weights] * (type == "tf32")])
-                cycles.append([of_kinds[BY_STEPS] * CYCLES])
-        if not rows or (are_large and type in float_names):
-            continue
-        factors = torch.tensor(rows).double()
-        fit = torch.linalg.lstsq(factors, torch.tensor(cycles).double()).solution
-        launches, *of_one = fit.flatten().tolist()
-        named = [f"{names.format('Launches')} = {launches:.0f}"]
-        named += [
-            f"{names.format(what)} = {1 / each:.0f}"
-            for what, each in zip(("Library", "Bytes"), of_one, strict=False)
-        ]
-        yield f"constexpr double {', '.join(named)};"
+def constants(found: Found, layer: str, type: str) -> str:
+    """The numbers of plans by steps: cycles of launches, and each SM's work in a cycle."""
+    sms = torch.cuda.get_device_properties().multi_processor_count
+    rows, cycles = [], []
+    for (_, (batch, units)), of_kinds in found.items():
+        columns = gates(layer) * units
+        moved = batch * columns * (8 if type in ("float", "tf32") else 4)
+        moved += 4 * columns * units * (type == "tf32")
+        rows.append([1.0, batch * columns * units / sms, moved / sms])
+        cycles.append([of_kinds[BY_STEPS] * CYCLES])
+    factors = torch.tensor(rows).double()
+    fit = torch.linalg.lstsq(factors, torch.tensor(cycles).double()).solution
+    launches, product, byte = fit.flatten().tolist()
+    exact = type == "float"  # whose launches count twice, and whose products use all lanes
+    rate = f"{'kLanes' if exact else 'kLibrary'} = {1 / product:.0f}"
+    return f"kLaunches = {launches / (1 + exact):.0f}, {rate}, kMemoryBytes = {1 / byte:.0f}"
 
 
 def ranges(found: Found) -> Iterator[str]:
@@ -162,7 +156,7 @@ def main() -> None:
             of_size = measure(case, args.seconds)
             print(*(line(*key, kinds) for key, kinds in of_size.items()), sep="\n", flush=True)
             found |= of_size
-    print(*constants(found, args.layer, args.dtype), *ranges(found), sep="\n")
+    print(constants(found, args.layer, args.dtype), *ranges(found), sep="\n")
 
 
 if __name__ == "__main__":

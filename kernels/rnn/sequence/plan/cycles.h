@@ -10,60 +10,25 @@ namespace lltm_jit {
 
 // Note [What a step costs]
 // The parts of a step come one after the other: data arrives, the warps of a quarter of an SM multiply, their sums
-// meet, and the cell is computed. Clusters that do not fit on the chip at once run in turns. Times are in cycles,
-// measured on an H200. The estimates are within some 10 % of the kernels'.
-constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
+// meet, and the cell is computed. Clusters that do not fit on the chip at once run in turns. These are the numbers that
+// were measured or fitted, in cycles of an H100; the functions below multiply them by sizes and small factors.
+constexpr double kProduct = 6.2;          // of 16 x 8 by 16, in 16 bits, on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
-constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
-constexpr double kFloatInGrid = 24;       // forward, while other warps wait for their part of k
-constexpr double kFloatInBlock = 40;      // in one block
-constexpr double kRoundedProduct = 28, kRoundedInGrid = 14,
-                 kTf32Product = 18;  // Note [Floats in one half]
-// Of two rows, Note [Sent as multiplied] (numbers/halves.cuh). Backward, TF32 takes as long as with more rows.
-constexpr double kFloatOfTwoRows = 18, kFloatOfTwoRowsBackward = 34, kTf32OfTwoRows = 11;
-constexpr double kSharedBytes = 200;    // a cycle, of weights that are in shared memory
-constexpr double kExchangedBytes = 21;  // a cycle, that a block can receive
-constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
-constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
-constexpr double kSplit = 20;  // for each other warp of a group, and twice in float
-// In a grid: a word's way through memory, and the bytes per cycle that a block of 8 warps or more receives: of h,
-// and of the gradients of gates, which have more loads in flight.
-constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
-constexpr double kFloatDerivativeInGrid = 450;
-constexpr double kStreamedBytes = 60,
-                 kStreamedBytesBackward = 10;  // a cycle, Note [Streamed weights]
-// For each phase, the loads of what arrived during another phase; and for each tile of rows.
-constexpr double kPhase = 500, kPhaseTile = 300, kFloatDerivativeTile = 350;
-// Three tiles of rows, in float or in two phases: by how much longer a step takes.
-constexpr double kThreeTiles = 1.1;
-// One block: its barrier, for each warp; and warps that share k, which have less of a quarter of an SM.
-constexpr double kBarrier = 20, kSplitOfBlock = 250;
-// Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and a warp's
-// sends, for each tile of units.
-constexpr double kWarp = 7, kPart = 4, kSend = 20;
-// The derivative of an element, if it is not computed while parts are on their way: in one block; by its other warps,
-// Note [Derivatives beside]; without helpers; or with as many helpers as finishing warps.
-constexpr double kDerivativeInBlock = 170, kFloatDerivativeInBlock = 300;
-constexpr double kDerivativeBeside = 20;
-constexpr double kDerivativeAlone = 130, kDerivativeHelped = 75;
-// In 16 bits, clusters of 16 blocks that take at least so many turns take longer by this factor.
-constexpr int kLateTurns = 6;
-constexpr double kLateTurn = 1.4;
-// For each finishing warp of other blocks on the same SM; forward, of two rows; and with derivatives beside.
-constexpr double kBeside = 70, kBesideOfTwoRows = 10, kBesideDerivatives = 45;
-// Step by step: the launches of a product and a kernel within a graph, and the multiply-adds per cycle of both.
-// Large products use larger tiles, with a higher rate and a longer launch.
-constexpr double kLaunches = 9500, kLibrary = 60000;
-constexpr double kLargeLaunches = 15700, kLargeLibrary = 160000;
-constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
-// For floats as TF32 also the bytes of weights per cycle, which come from memory.
-constexpr double kRoundedLaunches = 13000, kRoundedLibrary = 100000, kRoundedBytes = 1500;
-// Before the first step: the states and a step without a product; or a launch, for a grid after a fill, and then
-// the weights' way to a block, in bytes per cycle.
-constexpr double kFirstStep = 9000, kBegin = 3500, kBeginOfGrid = 2700;
-constexpr double kLoadedBytes = 20, kLoadedBytesBackward = 12;
-// Note [Few rows]: its launches, and the bytes of weights per cycle.
-constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
+constexpr double kFloatProduct = 40;      // Note [Floats in two halves]; as TF32 two thirds of it
+constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
+constexpr double kExchange = 300;         // until another block sees what one has written
+constexpr double kMemory = 1000;          // the same through memory, in a grid
+constexpr double kBytes = 25;             // a cycle, that a block receives
+constexpr double kWarp = 18;              // for each warp of a barrier or a sum
+constexpr double kCell = 320;             // of any cell
+constexpr double kElement = 18;           // of a gate's element
+constexpr double kDerivative = 145;       // of an element
+constexpr double kPhase = 390;            // for a phase and for each of its tiles, Note [Phases]
+constexpr double kThreeTiles = 1.05;      // a factor: three tiles of rows, in float or in phases
+constexpr double kManyTurns = 4, kLate = 1.1;  // a factor: so many turns of clusters, backward
+// Step by step: a product's launch and a kernel's, in a graph; for each SM and cycle, multiply-adds of the library's
+// products in 16 bits or TF32, and bytes of memory: of gates, and of the weights of floats; and the factor of few steps.
+constexpr double kLaunches = 9000, kLibrary = 700, kMemoryBytes = 11, kFew = 1.2;
 
 // How many sets of blocks, clusters or grids, run at once, with one block on each SM. 0: none.
 inline int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
@@ -133,30 +98,34 @@ inline int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const Seq
          (sizes.normalises ? shape.row_sum_bytes(sums) : 0);
 }
 
+// The cycles of a product of one tile.
+inline double product_cycles(SequencePass pass, const SequenceShape& shape) {
+  if (shape.bytes == 2) return kProduct;
+  const bool forward = pass == SequencePass::Forward;
+  // In a grid half of the time passes while other warps wait for their part of k. Two rows need half of the products.
+  const bool half = shape.grid ? forward || shape.tf32 : shape.rows == 2;
+  return kFloatProduct * (shape.tf32 ? 2. / 3 : 1) / (half ? 2 : 1);
+}
+
 // The cycles that a step of the backward pass takes in addition.
 inline double backward_cycles(const SequenceShape& shape, int sums) {
-  if (shape.grid) return shape.bytes == 4 ? kFloatDerivativeInGrid : 0;
-  if (shape.derives_beside()) return kDerivativeBeside * shape.elements();
-  if (shape.blocks == 1) {
-    return (shape.bytes == 4 ? kFloatDerivativeInBlock : kDerivativeInBlock) * shape.elements();
-  }
-  const double derivative = shape.helped() ? kDerivativeHelped * (shape.row_tiles() - 1)
-                                           : kDerivativeAlone * shape.row_tiles();
-  return kWarp * shape.warps() + kPart * shape.blocks + kSend * sums +
-         derivative * shape.elements();
+  if (shape.derives_beside()) return kElement * shape.elements();
+  const double derivative = kDerivative * shape.elements();
+  if (shape.grid) return shape.bytes == 4 ? derivative : 0;
+  if (shape.blocks == 1) return derivative * shape.bytes / 2;
+  return derivative * (shape.row_tiles() - (shape.helped() ? 1 : 0)) +
+         kWarp * (sums + shape.warps() / 4.);
 }
 
 inline double exchange_cycles(const SequenceSizes& sizes, SequencePass pass,
                               const SequenceShape& shape) {
+  if (shape.blocks == 1) return kWarp * shape.warps();
   const double received = double(shape.bytes) * shape.tiles() * SequenceShape::kUnits * shape.rows;
-  if (shape.grid) {
-    const double share = std::min(1.0, shape.warps() / 8.0);
-    return kMemory + (pass == SequencePass::Forward
-                          ? received / (share * kMemoryBytes)
-                          : received * sizes.gates / (share * kMemoryBytesOfGates));
-  }
-  if (shape.blocks == 1) return kBarrier * shape.warps();
-  return kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
+  if (!shape.grid) return kExchange + received / kBytes;
+  // A block of fewer than eight warps has fewer loads in flight, and backward it has twice as many of them.
+  const double share = std::min(1.0, shape.warps() / 8.0);
+  const double arrays = pass == SequencePass::Forward ? 1 : sizes.gates / 2.;
+  return kMemory + received * arrays / (share * kBytes);
 }
 
 constexpr int kReserved = 1024;  // bytes of shared memory, for each block
@@ -196,7 +165,6 @@ inline int bytes_apart(const SequenceSizes& sizes, SequencePass pass, const Sequ
 
 inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                         const SequenceGpu& gpu) {
-  const double exchange = exchange_cycles(sizes, pass, shape);
   // The blocks of an SM, some of which run at once.
   const int64_t all = blocks_for_all(sizes, shape, gpu);
   const auto at_once = std::min<int64_t>(all, blocks_of_sm(sizes, pass, shape, gpu));
@@ -205,69 +173,56 @@ inline double cycles_of(const SequenceSizes& sizes, SequencePass pass, const Seq
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.phase_tiles();
   const bool forward = pass == SequencePass::Forward;
-  const bool two_rows = forward && shape.rows == 2;
-  const bool tf32 = shape.multiplies_tf32() && (forward || shape.derives_beside());
-  const double product = shape.bytes == 2    ? kProduct
-                         : tf32              ? (two_rows ? kTf32OfTwoRows : kTf32Product)
-                         : shape.tf32        ? (shape.grid ? kRoundedInGrid : kRoundedProduct)
-                         : two_rows          ? kFloatOfTwoRows
-                         : shape.rows == 2   ? kFloatOfTwoRowsBackward
-                         : shape.blocks == 1 ? kFloatInBlock
-                         : !forward          ? kFloatProduct
-                         : shape.grid        ? kFloatInGrid
-                                             : kFloatProduct;
-  const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
-  const double weights =
-      shape.weight_bytes(of_warp.sums) / kSharedBytes +
-      shape.streamed_bytes(of_warp.sums) /
-          (pass == SequencePass::Forward ? kStreamedBytes : kStreamedBytesBackward);
-  const double split = shape.blocks == 1          ? kSplitOfBlock
+  const double products =
+      of_warp.tiles * std::max(product_cycles(pass, shape) * warps * sums, kProductLatency);
+  const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes +
+                         shape.streamed_bytes(of_warp.sums) / (kBytes * (forward ? 2 : 0.5));
+  const double split = shape.blocks == 1          ? kExchange
                        : sends_parts(pass, shape) ? 0
-                                                  : kSplit * shape.phase_tiles() * shape.bytes / 2;
-  const double cell =
-      (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
-  const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
-  const double of_other = two_rows                             ? kBesideOfTwoRows
-                          : !forward && shape.derives_beside() ? kBesideDerivatives
-                                                               : kBeside;
-  const double beside =
-      of_other * static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
+                                                  : kWarp * shape.phase_tiles() * shape.bytes / 2;
+  const double cell = kCell + kElement * shape.elements() * sizes.gates;
+  const double backward = forward ? 0 : backward_cycles(shape, of_warp.sums);
+  // Each finishing warp of other blocks on the same SM.
+  const double beside = kWarp * (forward && shape.rows == 2 ? 1 : 4) *
+                        static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
+  const double exchange = exchange_cycles(sizes, pass, shape);
   const double rest = beside + products + weights + split * (shape.splits - 1) + cell + backward;
   const bool three_tiles = shape.phase_tiles() == 3 && (shape.bytes == 4 || shape.phases > 1);
-  const bool late = shape.blocks == 16 && shape.bytes == 2 && turns >= kLateTurns;
-  const double longer = turns * (late ? kLateTurn : three_tiles ? kThreeTiles : 1);
+  const bool many_turns = sends_parts(pass, shape) && turns > kManyTurns;
+  const double longer = turns * (three_tiles ? kThreeTiles : many_turns ? kLate : 1);
   if (shape.phases == 1) return longer * (exchange + rest);
-  const bool derives_floats = shape.bytes == 4 && pass == SequencePass::Backward;
-  const double tile = kPhaseTile + (derives_floats ? kFloatDerivativeTile : 0);
-  const double phase = kPhase + tile * shape.phase_tiles() + rest;
+  const double phase = kPhase * (1 + shape.phase_tiles()) + rest;
   return longer * std::max(shape.phases * phase, exchange + rest);
 }
 
-inline double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
-  const double h = static_cast<double>(sizes.hidden_size);
-  const bool floats = sizes.type == ElementType::Float;
-  if (floats && few_rows_pay(sizes.batch_size, sizes.hidden_size, sizes.tf32)) {
-    const double bytes = 4 * h * h * sizes.gates;
-    return kFewRowsLaunches +
-           bytes / (pass == SequencePass::Forward ? kFewRowsBytes : kFewRowsBytesBackward);
-  }
-  const double products = static_cast<double>(sizes.batch_size) * h * h * sizes.gates;
-  if (floats && sizes.tf32) {
-    return kRoundedLaunches + 4 * h * h * sizes.gates / kRoundedBytes + products / kRoundedLibrary;
-  }
-  if (floats) return kFloatLaunches + products / kFloatLibrary;
-  return std::min(kLaunches + products / kLibrary, kLargeLaunches + products / kLargeLibrary);
+// The multiply-adds of the library's products, for each SM and cycle.
+inline double library_rate(const SequenceSizes& sizes) {
+  constexpr int kLanes = 128;  // of an SM, for exact floats
+  return sizes.type == ElementType::Float && !sizes.tf32 ? kLanes : kLibrary;
 }
 
+// Of a step by itself, whose products the library computes, or Note [Few rows].
+inline double cycles_of_steps(const SequenceSizes& sizes, const SequenceGpu& gpu) {
+  const double units = static_cast<double>(sizes.hidden_size), columns = sizes.gates * units,
+               rows = static_cast<double>(sizes.batch_size);
+  const bool floats = sizes.type == ElementType::Float, exact = floats && !sizes.tf32;
+  const bool few = floats && few_rows_pay(sizes.batch_size, sizes.hidden_size, sizes.tf32);
+  const double products = few ? 0 : rows * columns * units / library_rate(sizes);
+  const double bytes = rows * columns * (floats ? 8 : 4) +  // read and written
+                       (few || sizes.tf32 ? columns * units * 4 : 0);
+  return (exact && !few ? 2 : 1) * kLaunches + (products + bytes / kMemoryBytes) / gpu.sms;
+}
+
+// Before the first step: a launch, and the weights' way to a block.
 inline double cycles_before_steps(const SequenceSizes& sizes, SequencePass pass,
                                   const SequenceShape& shape, const SequenceGpu& gpu) {
-  const bool backward = pass == SequencePass::Backward;
   const double bytes = double(sizes.gates) * SequenceShape::kUnits * shape.groups *
                        double(sizes.hidden_size) * shape.bytes;
-  const double load = bytes / (backward ? kLoadedBytesBackward : kLoadedBytes);
-  if (shape.grid) return kBegin + kBeginOfGrid + load;  // whose blocks stay for all rows
   const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
-  return kBegin + load * static_cast<double>(ceil_div(sets, int64_t(sets_at_once(shape, gpu))));
+  // The blocks of a grid stay for all rows.
+  const int64_t turns = shape.grid ? 1 : ceil_div(sets, int64_t(sets_at_once(shape, gpu)));
+  const double rate = kBytes / (pass == SequencePass::Forward ? 1 : 2);
+  return kLaunches / 2 + bytes / rate * static_cast<double>(turns);
 }
 
 }  // namespace lltm_jit

@@ -9,16 +9,13 @@
 namespace lltm_jit {
 namespace {
 
-// How much longer few steps take than the estimate.
-constexpr double kFew = 1.2, kFewBackward = 1.4;
-
 // Whether few steps finish before one launch has loaded its weights.
 bool steps_are_quicker(const SequenceSizes& sizes, SequencePass pass, const SequencePlan& plan,
                        const SequenceGpu& gpu) {
   if (gpu.kind != PlanKind::Any) return false;
   const auto steps = static_cast<double>(sizes.steps);
-  const double few = pass == SequencePass::Backward ? kFewBackward : kFew;
-  const double one_by_one = kFirstStep + (steps - 1) * few * cycles_of_steps(sizes, pass);
+  // The first step, which often begins with zeros, needs no product.
+  const double one_by_one = kLaunches + kFew * (steps - 1) * cycles_of_steps(sizes, gpu);
   return sizes.recurrences() * one_by_one <
          cycles_before_steps(sizes, pass, plan.shape, gpu) + steps * plan.cycles;
 }
@@ -51,7 +48,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   const bool newer = gpu.architecture >= 80, tf32 = sizes.tf32 && newer;
   const bool multiplies = newer || (gpu.architecture >= 75 && sizes.type != ElementType::BFloat16);
   // Step by step, the recurrences run one after the other.
-  SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
+  SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, gpu)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   const bool whole = sizes.padded || sizes.hidden_size % kWholeAccess == 0;
@@ -62,7 +59,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
     return best;
   }
   const int groups = static_cast<int>(sizes.hidden_size + 15) / SequenceShape::kUnits;
-  constexpr int kMostWarps = 16, kMostBarriers = 15;
+  constexpr int kMostBlocks = 16, kMostWarps = 16, kMostBarriers = 15;
   const auto consider = [&](SequenceShape shape) {
     if (sets_at_once(shape, gpu) == 0) return;
     if (shape.rows == 2 && (!shape.small_floats() || shape.splits > 1)) return;
@@ -86,7 +83,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
     const bool compares = best.one_launch || gpu.kind != PlanKind::OneLaunch;
     if (!compares || cycles < best.cycles) best = {true, shape, cycles};
   };
-  for (const int blocks : {1, 2, 4, 8, 16}) {
+  for (int blocks = 1; blocks <= kMostBlocks; blocks *= 2) {
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
     for (const int rows : {2, 4, 8, 16}) {
       for (int splits = 1; splits <= 8; ++splits) {
@@ -96,20 +93,17 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
       if (rows >= 4 && rows >= sizes.batch_size) break;
     }
   }
-  // A block of a grid has one group, so that no two of its warps read the same numbers. If clusters can hold the
-  // weights they are faster, except in float with more than one group per block. The derivatives of floats leave no
-  // registers for phases of 32 rows, and take too long for phases of 8. Backward, phases of 24 rows are slower than
-  // steps by the library if one set takes most of the chip.
-  const bool floats = sizes.type == ElementType::Float, backward = pass == SequencePass::Backward;
-  const bool derives_floats = floats && backward, most_of_chip = 2 * groups > gpu.sms;
-  const int fewest_groups = floats ? 17 : 33, most_rows = derives_floats ? 24 : 32;
-  const bool may_be_grid =
-      gpu.grids && gpu.architecture >= 90 && groups >= fewest_groups && !sizes.normalises;
+  // A block of a grid has one group, so that no two of its warps read the same numbers. Weights that clusters can hold
+  // stay there, except those of floats with more than one group per block. The derivatives of floats leave no registers
+  // for phases of 32 rows, and take too long for phases of 8.
+  const bool floats = sizes.type == ElementType::Float;
+  const bool derives_floats = floats && pass == SequencePass::Backward;
+  const bool may_be_grid = gpu.grids && gpu.architecture >= 90 &&
+                           groups > kMostBlocks * (floats ? 1 : 2) && !sizes.normalises;
   for (const int phases : {1, 2}) {
     const int fewest_rows = phases == 1 ? 4 : derives_floats ? 16 : 8;
     for (const int rows : {4, 8, 16, 24, 32}) {
-      if (!may_be_grid || rows < fewest_rows || rows > most_rows) continue;
-      if (backward && phases == 2 && rows == 24 && most_of_chip) continue;
+      if (!may_be_grid || rows < fewest_rows || (derives_floats && rows > 24)) continue;
       for (int splits = 1; splits <= kMostWarps; ++splits) {
         consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true, tf32});
       }
@@ -117,7 +111,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
     }
   }
   if (best.one_launch && steps_are_quicker(sizes, pass, best, gpu)) {
-    best = {false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
+    best = {false, {}, sizes.recurrences() * cycles_of_steps(sizes, gpu)};
   }
   const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
   if (best.one_launch) best.shared_bytes = bytes_apart(sizes, pass, best.shape, gpu);
