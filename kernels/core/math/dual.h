@@ -54,22 +54,6 @@ LLTM_JIT_HOST_DEVICE Dual<T, kPartials> choose(const T& x, const T& y, const Dua
   return result;
 }
 
-// The derivative of a sum of results, each times its factor, with respect to one of the variables.
-template <typename T, int kPartials, int kResults>
-LLTM_JIT_HOST_DEVICE T weighted_partial(const Dual<T, kPartials> (&results)[kResults],
-                                        const T (&factors)[kResults], int variable) {
-  T sum = T(0);
-  bool any = false;
-  LLTM_JIT_UNROLL
-  for (int r = 0; r < kResults; ++r) {
-    if (!results[r].depends_on(variable)) continue;
-    const T part = results[r].partials[variable] * factors[r];
-    sum = any ? sum + part : part;
-    any = true;
-  }
-  return sum;
-}
-
 // f(a) with the derivative f'(a).
 template <typename T, int kPartials>
 LLTM_JIT_HOST_DEVICE Dual<T, kPartials> chain(const Dual<T, kPartials>& a, T value, T derivative) {

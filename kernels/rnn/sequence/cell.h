@@ -247,7 +247,17 @@ class CellDerivative {
   template <int kFirst, int kCount, int kRoom>
   LLTM_JIT_HOST_DEVICE void gather(const T (&grad_now)[Traits::kStates], T (&grads)[kRoom]) const {
     LLTM_JIT_UNROLL
-    for (int i = 0; i < kCount; ++i) grads[i] = weighted_partial(now_, grad_now, kFirst + i);
+    for (int i = 0; i < kCount; ++i) {
+      bool any = false;
+      LLTM_JIT_UNROLL
+      for (int s = 0; s < Traits::kStates; ++s) {
+        if (!now_[s].depends_on(kFirst + i)) continue;
+        const T part = now_[s].partials[kFirst + i] * grad_now[s];
+        grads[i] = any ? grads[i] + part : part;
+        any = true;
+      }
+      if (!any) grads[i] = T(0);
+    }
   }
 
   Number now_[Traits::kStates];

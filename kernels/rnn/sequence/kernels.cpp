@@ -37,38 +37,28 @@ GivenStates running_cells(const SequenceInputs& in) {
 
 // Where the steps begin, and how they go on: backwards in memory if the sequence is reversed.
 template <typename Array>
-Array steps_of(const Tensor& tensor, bool reverse, decltype(Array::data) data) {
-  using Byte =
-      std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>, const char, char>;
-  const int64_t row_stride = tensor.stride(-2), step_stride = tensor.stride(0);
-  if (!reverse) return {data, step_stride, row_stride};
-  const int64_t last = (tensor.size(0) - 1) * step_stride * tensor.element_size();
-  return {static_cast<Byte*>(data) + last, -step_stride, row_stride};
-}
-SequenceArray steps_of(const Tensor& tensor, bool reverse) {
-  if (!tensor.defined()) return {};
-  return steps_of<SequenceArray>(tensor, reverse, tensor.const_data_ptr());
-}
-MutableSequenceArray written_steps_of(const Tensor& tensor, bool reverse) {
-  if (!tensor.defined()) return {};
-  return steps_of<MutableSequenceArray>(tensor, reverse, tensor.mutable_data_ptr());
+void point(Array& steps, const Tensor& tensor, bool reverse) {
+  if (!tensor.defined()) return;
+  if constexpr (std::is_same_v<Array, SequenceArray>) {
+    steps.data = tensor.const_data_ptr();
+  } else {
+    steps.data = tensor.mutable_data_ptr();
+  }
+  steps.step_stride = tensor.stride(0), steps.row_stride = tensor.stride(-2);
+  if (!reverse) return;
+  using Byte = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char, char>;
+  const int64_t last = (tensor.size(0) - 1) * steps.step_stride * tensor.element_size();
+  steps.data = static_cast<Byte*>(steps.data) + last;
+  steps.step_stride = -steps.step_stride;
 }
 
 // Of states that rows are reset to; one that all steps have is not moved.
 template <typename Array>
-Array resets_of(const OptionalTensor& resets, bool reverse, decltype(Array::data) data) {
+void point_to_resets(Array& steps, const OptionalTensor& resets, bool reverse) {
+  if (!resets) return;
   const bool one = resets->size(0) == 1;
-  Array steps = steps_of<Array>(*resets, reverse && !one, data);
+  point(steps, *resets, reverse && !one);
   if (one) steps.step_stride = 0;
-  return steps;
-}
-SequenceArray resets_of(const OptionalTensor& resets, bool reverse) {
-  if (!resets) return {};
-  return resets_of<SequenceArray>(resets, reverse, resets->const_data_ptr());
-}
-MutableSequenceArray written_resets_of(const OptionalTensor& resets, bool reverse) {
-  if (!resets) return {};
-  return resets_of<MutableSequenceArray>(resets, reverse, resets->mutable_data_ptr());
 }
 
 SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
@@ -116,10 +106,11 @@ struct DenseInputs {
     args.parameters = data_or_null(parameters);
     args.old_h = data_or_null(h.first);
     if (!control) return;
-    args.reset_h = resets_of(h.resets, reverse);
-    args.reset_cells = resets_of(cells.resets, reverse);
+    point_to_resets(args.reset_h, h.resets, reverse);
+    point_to_resets(args.reset_cells, cells.resets, reverse);
     const Tensor first = bidirectional ? control->select(0, 0) : *control;
-    const SequenceArray steps = steps_of(first.unsqueeze(2), reverse);
+    SequenceArray steps{};
+    point(steps, first.unsqueeze(2), reverse);
     args.control = static_cast<const uint8_t*>(steps.data);
     args.control_step_stride = steps.step_stride;
     args.control_direction_stride = control->stride(0);
@@ -187,6 +178,54 @@ void* written_states(const Tensor& states, const Tensor& given, int64_t first) {
   return static_cast<char*>(states.mutable_data_ptr()) + before * states.element_size();
 }
 
+// The arguments of the kernels, and the tensors that they point to.
+struct ForwardCall {
+  DenseInputs inputs;
+  Tensor gates, input, weight_ih;
+  OptionalTensor bias, bias_ih;
+  SequenceForwardArgs args;
+
+  ForwardCall(const SequenceInputs& in, const RecurrentCell& cell, const LayerCall& call,
+              SequenceAndSaved& results)
+      : inputs(in, is_padded(in, cell)),
+        bias(dense(in.bias_hh)),
+        bias_ih(dense(call.bias_ih)),
+        args{sizes_of(in, cell)} {
+    const auto& [output, h_n, c_n, saved_gates, saved_cells] = results;
+    inputs.fill(args, in.reverse);
+    args.bias = data_or_null(bias);
+    args.input_bias = data_or_null(bias_ih);
+    args.old_cells = data_or_null(inputs.cells.first);
+    point(args.output, output, in.reverse);
+    args.new_h = written_states(h_n, call.h_n, call.first);
+    if (cell.states > 1) args.new_cells = written_states(c_n, call.c_n, call.first);
+    args.narrow_cells = floating_type(c_n.scalar_type()) != args.state_type;
+    args.states_apart = call.h_n.defined();
+    if (cell.product) point(args.saved_gates, saved_gates, in.reverse);
+    if (cell.states > 1) point(args.saved_cells, saved_cells, in.reverse);
+    if (!call.input) {
+      gates = readable(in.gates);
+      point(args.gates, gates, in.reverse);
+      return;
+    }
+    input = readable(*call.input), weight_ih = readable(*call.weight_ih);
+    point(args.input, input, in.reverse);
+    args.input_size = input.size(2);
+    args.input_weights = weight_ih.const_data_ptr();
+    args.input_weights_stride = weight_ih.stride(0);
+  }
+
+  // False if the kernels cannot take all recurrences at once.
+  bool run(const RecurrentCell& cell, const Tensor& like) {
+#ifdef LLTM_JIT_CUDA
+    if (like.is_cuda() && cell.product) return sequence_forward_cuda(args, cell.cuda, like);
+    if (like.is_cuda()) walk_forward_cuda(args, cell, like);
+#endif
+    if (like.is_cpu()) (cell.product ? sequence_forward_cpu : walk_forward_cpu)(args, cell.cpu);
+    return true;
+  }
+};
+
 SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
                          const LayerCall& call = {}) {
   const RecurrentCell& cell = check_sequence(in);
@@ -202,41 +241,8 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
   if (cell.normalises() && in.gates.is_cpu()) return sequence_forward_formula(in);
   SequenceAndSaved results = allocate(in, cell, saves, call);
   auto& [output, h_n, c_n, saved_gates, saved_cells] = results;
-  if (!in.gates.is_meta() && output.numel() > 0) {
-    SequenceForwardArgs args{sizes_of(in, cell)};
-    const DenseInputs inputs(in, is_padded(in, cell));
-    const Tensor gates = call.input ? Tensor() : readable(in.gates);
-    const OptionalTensor bias = dense(in.bias_hh), bias_ih = dense(call.bias_ih);
-    inputs.fill(args, in.reverse);
-    args.gates = steps_of(gates, in.reverse);
-    args.bias = data_or_null(bias);
-    args.input_bias = data_or_null(bias_ih);
-    args.old_cells = data_or_null(inputs.cells.first);
-    args.output = written_steps_of(output, in.reverse);
-    args.new_h = written_states(h_n, call.h_n, call.first);
-    if (cell.states > 1) args.new_cells = written_states(c_n, call.c_n, call.first);
-    args.narrow_cells = floating_type(c_n.scalar_type()) != args.state_type;
-    args.states_apart = call.h_n.defined();
-    if (cell.product) args.saved_gates = written_steps_of(saved_gates, in.reverse);
-    if (cell.states > 1) args.saved_cells = written_steps_of(saved_cells, in.reverse);
-    Tensor input, weight_ih;
-    if (call.input) {
-      input = readable(*call.input), weight_ih = readable(*call.weight_ih);
-      args.input = steps_of(input, in.reverse);
-      args.input_size = input.size(2);
-      args.input_weights = weight_ih.const_data_ptr();
-      args.input_weights_stride = weight_ih.stride(0);
-    }
-#ifdef LLTM_JIT_CUDA
-    const bool on_gpu = in.gates.is_cuda();
-    if (on_gpu && !cell.product) {
-      walk_forward_cuda(args, cell, in.gates);
-    } else if (on_gpu && !sequence_forward_cuda(args, cell.cuda, in.gates)) {
-      return one_by_one();
-    }
-#endif
-    if (in.gates.is_cpu()) (cell.product ? sequence_forward_cpu : walk_forward_cpu)(args, cell.cpu);
-  }
+  const bool computes = !in.gates.is_meta() && output.numel() > 0;
+  if (computes && !ForwardCall(in, cell, call, results).run(cell, in.gates)) return one_by_one();
   if (c_n.scalar_type() != cells_dtype(in)) c_n = c_n.to(cells_dtype(in));
   return results;
 }
@@ -327,18 +333,108 @@ std::pair<Tensor, Tensor> hidden_gradients(const SequenceBackwardInputs& in, boo
   return {weights, bias};
 }
 
+thread_local at::Storage last_gates, last_hidden;  // for empty_gradients()
+
+// The arguments of the kernels, the tensors that they point to, and the gradients that they write.
+struct BackwardCall {
+  const SequenceBackwardInputs& in;
+  const RecurrentCell& cell;
+  const at::ScalarType dtype = state_dtype(in.in.gates.scalar_type());
+  const bool padded = is_padded(in.in, cell);
+  const DenseInputs inputs{in.in, padded};
+  const Tensor gates = readable(in.in.gates);
+  Tensor output = in.output;
+  GivenStates h = inputs.h;
+  std::vector<Tensor> before;  // PaddedOutputs::before
+  OptionalTensor grad_output = in.grad_output;
+  const Tensor saved_gates = cell.product ? readable(in.saved_gates.contiguous()) : gates;
+  const Tensor saved_cells = in.saved_cells.to(dtype).contiguous();
+  const OptionalTensor grad_h_n = dense(in.grad_h_n), grad_c_n = running(in.grad_c_n, dtype);
+  const OptionalTensor grad_saved_cells = running(in.grad_saved_cells, dtype);
+  // Written:
+  const Tensor grad_gates = empty_gradients(in.in.gates, last_gates);
+  const Tensor grad_hidden =
+      cell.adds_gates ? grad_gates : empty_gradients(in.in.gates, last_hidden);
+  Tensor grad_parameters;
+  GradientsOfGiven grad_h, grad_cells;
+  SequenceBackwardArgs args{sizes_of(in.in, cell)};
+
+  BackwardCall(const SequenceBackwardInputs& of, const RecurrentCell& of_cell)
+      : in(of), cell(of_cell) {
+    const Tensor& like = in.in.gates;
+    if (in.output_mask[4]) grad_h = {inputs.h, like, like.scalar_type(), cell.product};
+    if (in.output_mask[5]) grad_cells = {inputs.cells, like, dtype, cell.product};
+    if (cell.parameters > 0) {
+      grad_parameters = empty({cell.parameters, like.size(1), in.output.size(2)}, like, dtype);
+    }
+    if (padded) {
+      const PaddedOutputs copies(in);
+      output = copies.output, h = copies.h, grad_output = copies.grad_output;
+      if (!in.in.control) before = copies.before;
+    }
+    output = readable(output.contiguous());
+    if (grad_output) grad_output = readable(*grad_output);
+    fill(in.in.reverse);
+  }
+
+  void fill(bool reverse) {
+    inputs.fill(args, reverse);
+    point(args.grad_output, as_tensor(grad_output), reverse);
+    args.grad_new_h = data_or_null(grad_h_n);
+    args.grad_new_cells = data_or_null(grad_c_n);
+    if (!cell.adds_gates) point(args.gates, gates, reverse);
+    point(args.output, output, reverse);
+    point(args.saved_gates, saved_gates, reverse);
+    if (cell.states > 1) point(args.saved_cells, saved_cells, reverse);
+    if (cell.states > 1) point(args.grad_saved_cells, as_tensor(grad_saved_cells), reverse);
+    point(args.grad_gates, grad_gates, reverse);
+    if (!cell.adds_gates) point(args.grad_hidden, grad_hidden, reverse);
+    args.grad_old_h = data_or_null(grad_h.first);
+    args.grad_old_cells = data_or_null(grad_cells.first);
+    point_to_resets(args.grad_reset_h, grad_h.resets, reverse);
+    point_to_resets(args.grad_reset_cells, grad_cells.resets, reverse);
+    args.grad_parameters = data_or_null(grad_parameters);
+  }
+
+  // False if the kernels cannot take all recurrences at once.
+  bool run() {
+    const Tensor& like = in.in.gates;
+#ifdef LLTM_JIT_CUDA
+    if (like.is_cuda() && cell.product) return sequence_backward_cuda(args, cell.cuda, like);
+    if (like.is_cuda()) grad_parameters = walk_backward_cuda(args, cell, like);
+#endif
+    if (like.is_cpu()) (cell.product ? sequence_backward_cpu : walk_backward_cpu)(args, cell.cpu);
+    return true;
+  }
+
+  // The gradients after run(), with the products over all steps.
+  SequenceGradients gradients() {
+    const auto& mask = in.output_mask;
+    grad_output.reset();  // a padded copy, whose memory the products can use
+    SequenceGradients grads;
+    auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
+    if (mask[0]) of_gates = grad_gates;
+    std::tie(of_weights, of_bias) =
+        hidden_gradients(in, cell.product, grad_hidden, output, h, before);
+    if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
+    of_h_0 = grad_h.together(inputs.h);
+    if (mask[5]) of_c_0 = grad_cells.together(inputs.cells).to(in.in.c_0->scalar_type());
+    return grads;
+  }
+};
+
 }  // namespace
 
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence_backward(in);
-  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
-               bidirectional] = in.in;
+  const Tensor &gates = in.in.gates, &weight_hh = in.in.weight_hh;
   const KernelGuard guard(gates);
-  const auto& mask = in.output_mask;
   const bool padded = is_padded(in.in, cell);
-  const auto with_room = [&, &w = in.in.weight_hh](SequenceGradients grads) {
+  const auto with_room = [&](SequenceGradients grads) {
     auto& of_weights = std::get<1>(grads);
-    if (padded && mask[1]) of_weights = empty_padded_weights(w, w.sym_sizes()).copy_(of_weights);
+    if (padded && in.output_mask[1]) {
+      of_weights = empty_padded_weights(weight_hh, weight_hh.sym_sizes()).copy_(of_weights);
+    }
     return grads;
   };
   const auto one_by_one = [&] { return with_room(in_turn(in, cell, sequence_backward_kernel)); };
@@ -349,71 +445,8 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   }
   if (gates.is_meta() || in.output.numel() == 0) return gradients_of_nothing(in, padded);
   if (cell.normalises() && gates.is_cpu()) return sequence_backward_formula(in);
-  const auto dtype = state_dtype(gates.scalar_type());
-  thread_local at::Storage last_gates, last_hidden;
-  Tensor grad_gates = empty_gradients(gates, last_gates);
-  Tensor grad_hidden = cell.adds_gates ? grad_gates : empty_gradients(gates, last_hidden);
-  const DenseInputs inputs(in.in, padded);
-  GradientsOfGiven grad_h, grad_cells;
-  if (mask[4]) grad_h = {inputs.h, gates, gates.scalar_type(), cell.product};
-  if (mask[5]) grad_cells = {inputs.cells, gates, dtype, cell.product};
-  Tensor grad_parameters;
-  if (cell.parameters > 0) {
-    grad_parameters = empty({cell.parameters, gates.size(1), in.output.size(2)}, gates, dtype);
-  }
-
-  const Tensor input_gates = readable(gates);
-  Tensor output = in.output;
-  std::vector<Tensor> before;  // for each direction
-  GivenStates h = inputs.h;
-  OptionalTensor grad_output = in.grad_output;
-  if (padded) {
-    const PaddedOutputs copies(in);
-    output = copies.output, h = copies.h, grad_output = copies.grad_output;
-    if (!control) before = copies.before;
-  }
-  output = readable(output.contiguous());
-  if (grad_output) grad_output = readable(*grad_output);
-  const Tensor saved_gates = cell.product ? readable(in.saved_gates.contiguous()) : input_gates;
-  const Tensor saved_cells = in.saved_cells.to(dtype).contiguous();
-  const OptionalTensor grad_h_n = dense(in.grad_h_n), grad_c_n = running(in.grad_c_n, dtype);
-  const OptionalTensor grad_saved_cells = running(in.grad_saved_cells, dtype);
-  SequenceBackwardArgs args{sizes_of(in.in, cell)};
-  inputs.fill(args, reverse);
-  args.grad_output = steps_of(as_tensor(grad_output), reverse);
-  args.grad_new_h = data_or_null(grad_h_n);
-  args.grad_new_cells = data_or_null(grad_c_n);
-  if (!cell.adds_gates) args.gates = steps_of(input_gates, reverse);
-  args.output = steps_of(output, reverse);
-  args.saved_gates = steps_of(saved_gates, reverse);
-  if (cell.states > 1) args.saved_cells = steps_of(saved_cells, reverse);
-  if (cell.states > 1) args.grad_saved_cells = steps_of(as_tensor(grad_saved_cells), reverse);
-  args.grad_gates = written_steps_of(grad_gates, reverse);
-  if (!cell.adds_gates) args.grad_hidden = written_steps_of(grad_hidden, reverse);
-  args.grad_old_h = data_or_null(grad_h.first);
-  args.grad_old_cells = data_or_null(grad_cells.first);
-  args.grad_reset_h = written_resets_of(grad_h.resets, reverse);
-  args.grad_reset_cells = written_resets_of(grad_cells.resets, reverse);
-  args.grad_parameters = data_or_null(grad_parameters);
-#ifdef LLTM_JIT_CUDA
-  if (gates.is_cuda() && !cell.product) {
-    grad_parameters = walk_backward_cuda(args, cell, gates);
-  } else if (gates.is_cuda() && !sequence_backward_cuda(args, cell.cuda, gates)) {
-    return one_by_one();
-  }
-#endif
-  if (gates.is_cpu()) (cell.product ? sequence_backward_cpu : walk_backward_cpu)(args, cell.cpu);
-  grad_output.reset();  // a padded copy, whose memory the products below can use
-
-  SequenceGradients grads;
-  auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
-  if (mask[0]) of_gates = grad_gates;
-  std::tie(of_weights, of_bias) =
-      hidden_gradients(in, cell.product, grad_hidden, output, h, before);
-  if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
-  of_h_0 = grad_h.together(inputs.h);
-  if (mask[5]) of_c_0 = grad_cells.together(inputs.cells).to(c_0->scalar_type());
-  return grads;
+  BackwardCall call(in, cell);
+  return call.run() ? call.gradients() : one_by_one();
 }
 
 }  // namespace lltm_jit

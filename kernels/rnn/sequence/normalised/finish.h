@@ -39,7 +39,16 @@ struct FinishGradients {
       states[s] = Number::variable(given_now[s], kNow + s);
     }
     finish_step<Cell>(parameters, Number::variable(given_normalised, kNow - 1), states);
-    const auto of = [&](int variable) { return weighted_partial(states, grad_now, variable); };
+    const auto of = [&](int variable) {
+      T sum = T(0);
+      LLTM_JIT_UNROLL
+      for (int s = 0; s < Traits::kStates; ++s) {
+        if (states[s].depends_on(variable)) {
+          sum = sum + states[s].partials[variable] * grad_now[s];
+        }
+      }
+      return sum;
+    };
     LLTM_JIT_UNROLL
     for (int i = 0; i < Traits::kParameters; ++i) p[i] = of(i);
     normalised = of(kNow - 1);
