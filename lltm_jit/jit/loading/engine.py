@@ -293,16 +293,19 @@ def build_all(
 
 def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
     """The results of several builds; when one fails, the others are cancelled."""
-    from concurrent.futures import ThreadPoolExecutor, as_completed
+    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
     calls, unwanted = list(calls), threading.Event()
     if len(calls) == 1:
         return [calls[0]()]
     with ThreadPoolExecutor(len(calls) or 1) as pool, cancelled_by(unwanted):
         futures = [pool.submit(copy_context().run, call) for call in calls]
+        pending = set(futures)
         try:
-            for future in as_completed(futures):
-                future.result()  # raises its error
+            while pending:  # in short waits, for a signal that another thread gets ends none
+                done, pending = wait(pending, 0.1, FIRST_COMPLETED)
+                for future in done:
+                    future.result()  # raises its error
         except BaseException:
             unwanted.set()
             raise
