@@ -183,8 +183,10 @@ def check_name(name: str) -> None:
         raise LltmJitError(f"expected a name in snake_case, such as scale_add, but got {name!r}")
     if keyword.iskeyword(name) or name in CPP_KEYWORDS.split():
         raise LltmJitError(f"the name {name!r} is a keyword of Python or C++")
-    if name in ("bindings", "core", "name", "register_ops", "release_ops"):  # torch.ops.X.name
+    if name in ("bindings", "core", "register_ops", "release_ops"):
         raise LltmJitError(f"the name {name!r} is used by the package itself")
+    if name == "name":
+        raise LltmJitError("the name 'name' is used by torch: torch.ops.X.name is the name of X")
 
 
 def refuse_used(name: str, template: str, sources: Iterable[Path]) -> None:

@@ -11,8 +11,8 @@ can be imported. Lines in a source tell it how to behave:
     //! after FILE        wait until FILE is there
     //! stubborn          do not end when told to
 
-It answers questions as a script of the shell. For the work, this starts Python, which takes longer,
-and which imports this module, since it need not compile that each time.
+A shell script answers questions. To compile or link, it starts Python, which takes longer. Python
+imports this module, so that it need not compile it each time.
 """
 
 import os

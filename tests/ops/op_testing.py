@@ -22,10 +22,6 @@ LAYOUTS = ["contiguous", "transposed", "expanded", "offset", "strided"]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 # A device that has no kernel of ours runs the formulas.
-# inductor compiles C++, or what Triton makes, for seconds.
-EVERY_BACKEND = pytest.mark.parametrize(
-    "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
-)
 EVERY_PATH = pytest.mark.parametrize("path", [*DEVICES, "formulas"])
 
 

@@ -56,6 +56,7 @@ inline C10_NOINLINE TensorValue operator/(const TensorValue& a, const TensorValu
 using TensorDual = Dual<TensorValue, 32>;
 template <int kVariables>
 struct DualFor<TensorValue, kVariables> {
+  static_assert(kVariables <= 32);
   using type = TensorDual;
 };
 template <>

@@ -277,7 +277,7 @@ def _compiled_from(request: Request, name: str) -> list[str]:
 def _paths(text: str) -> list[str]:
     """The paths in a rule of make as compilers write it.
 
-    A backslash precedes a blank or a tab, and a name's own backslashes before a blank are doubled.
+    A backslash precedes a blank or a tab, and a name's own backslashes before either are doubled.
     Elsewhere a backslash stands for itself.
     """
     words = re.findall(r"(?:\\[ \t#:]|\\\\(?=\\*[ \t])|\$\$|[^ \t])+", text)

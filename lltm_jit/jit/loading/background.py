@@ -2,8 +2,8 @@
 
 The kernel ends the child when the thread of the import is gone, so it never outlives this process;
 the objects that it has compiled are kept. The first use of an extension waits for the child's lock
-of that extension, or builds it itself. As soon as this process loads another extension, the child
-is ended, because the user's own work goes first.
+of that extension, or builds the extension itself. As soon as this process loads another extension,
+the child is ended, because the user's own work goes first.
 """
 
 from __future__ import annotations

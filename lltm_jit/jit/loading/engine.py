@@ -299,10 +299,10 @@ def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
     if len(calls) == 1:
         return [calls[0]()]
     with ThreadPoolExecutor(len(calls) or 1) as pool, cancelled_by(unwanted):
-        futures = [pool.submit(copy_context().run, call) for call in calls]
-        pending = set(futures)
         try:
-            while pending:  # in short waits, for a signal that another thread gets ends none
+            futures = [pool.submit(copy_context().run, call) for call in calls]
+            pending = set(futures)
+            while pending:  # short waits, because a signal that another thread gets ends no wait
                 done, pending = wait(pending, 0.1, FIRST_COMPLETED)
                 for future in done:
                     future.result()  # raises its error

@@ -219,8 +219,9 @@ def recurrent_sequence(
             product it is (0, H), or (R, 0, d).
         bias_hh: (GH,) or ``None``; ``None`` without a product.
         parameters: (P, H), if the cell has any.
-        h_0: (B, H), the output before the first step; zeros by default. Or (1 + K, B, H): behind it
-            are the values that a reset sets in place of zeros, K = 1 for all steps, or K = L.
+        h_0: (B, H), the output before the first step; zeros by default. Or (1 + K, B, H): this
+            output, and then the values that a reset sets in place of zeros, K = 1 for all steps, or
+            K = L.
         c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates. Or
             (1 + K, S-1, B, H), likewise.
         control: (L, B) in uint8, or (2, L, B) if ``bidirectional``; or ``None``. A 1 resets the

@@ -168,6 +168,7 @@ def test_compiled(case, backend, path):
                 counts.add(counter.frame_count)
             # Torch may call the backend twice for a graph, but no oftener for a second size.
             assert len(counts) == 1
+            assert min(counts) >= 1
 
 
 class Called(nn.Module):
@@ -243,5 +244,5 @@ def test_profiler_shows_readable_names(case, device):
     node = case.results(*inputs)[0].grad_fn.name()
     assert node in names
     words = case.operator.removeprefix("fused_").split("_")
-    # Only a derivative that is an operator consists of torch's operations.
-    assert node == f"{''.join(map(str.capitalize, words))}Backward" or words[0] == "d"
+    if words[0] != "d":  # a derivative that is an operator consists of torch's operations
+        assert node == f"{''.join(map(str.capitalize, words))}Backward"

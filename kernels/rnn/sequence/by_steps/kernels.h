@@ -10,8 +10,7 @@ constexpr int kStepUnits = 4;
 
 // Note [A block for each row]
 // A cell that normalises needs sums over the units of a row. So a block has a row, and each thread has some units of
-// it. A sum costs a barrier: a forward step has a sum for each mean and each variance, and a backward step has one
-// barrier for both sums of each gradient.
+// it. Sums cost a barrier: a mean and its variance have one barrier, and so have both sums of a gradient.
 constexpr int kMostRowThreads = 1024;
 // 0 if there are too many units.
 inline int normalised_threads(int64_t hidden_size, int units) {

@@ -11,7 +11,7 @@ namespace lltm_jit {
 // Note [What a step costs]
 // The parts of a step come one after the other: data arrives, the warps of a quarter of an SM multiply, their sums
 // meet, and the cell is computed. Clusters that do not fit on the chip at once run in turns. These are the numbers that
-// were measured or fitted, in cycles of an H100; the functions below multiply them by sizes and small factors.
+// were measured or fitted, in cycles of an H200; the functions below multiply them by sizes and small factors.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16, in 16 bits, on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
 constexpr double kFloatProduct = 40;      // Note [Floats in two halves]; as TF32 two thirds of it
