@@ -310,24 +310,18 @@ struct GradientsOfGiven {
   }
 };
 
-// The gradients of weight_hh and bias_hh, by products over all steps. before: PaddedOutputs::before, if there is one.
+// The gradients of weight_hh and bias_hh, by products over all steps.
 std::pair<Tensor, Tensor> hidden_gradients(const SequenceBackwardInputs& in, bool product,
                                            const Tensor& grad_hidden, const Tensor& output,
-                                           const GivenStates& h,
-                                           const std::vector<Tensor>& before) {
+                                           const GivenStates& h) {
   const Tensor& weight_hh = in.in.weight_hh;
   const bool of_bias = in.output_mask[2];
   Tensor weights, bias;
-  Tensor* sums = of_bias ? &bias : nullptr;
   if (in.output_mask[1]) {
+    Tensor* sums = of_bias ? &bias : nullptr;
     weights = product ? small_grad_weight_hh(grad_hidden, output, h, in.in, sums)
                       : empty(weight_hh.sym_sizes(), weight_hh);
-    if (!weights.defined() && before.empty()) {
-      weights = grad_weight_hh(grad_hidden, output, h, in.in);
-    } else if (!weights.defined()) {
-      // The ones behind the outputs make the sums for the bias, too; with TF32 their terms are rounded.
-      weights = grad_weight_hh_of_padded(grad_hidden, before, in.in, in.in.tf32 ? nullptr : sums);
-    }
+    if (!weights.defined()) weights = grad_weight_hh(grad_hidden, output, h, in.in);
   }
   if (of_bias && !bias.defined()) bias = grad_bias(grad_hidden);
   return {weights, bias};
@@ -345,7 +339,6 @@ struct BackwardCall {
   const Tensor gates = readable(in.in.gates);
   Tensor output = in.output;
   GivenStates h = inputs.h;
-  std::vector<Tensor> before;  // PaddedOutputs::before
   OptionalTensor grad_output = in.grad_output;
   const Tensor saved_gates = cell.product ? readable(in.saved_gates.contiguous()) : gates;
   const Tensor saved_cells = in.saved_cells.to(dtype).contiguous();
@@ -370,7 +363,6 @@ struct BackwardCall {
     if (padded) {
       const PaddedOutputs copies(in);
       output = copies.output, h = copies.h, grad_output = copies.grad_output;
-      if (!in.in.control) before = copies.before;
     }
     output = readable(output.contiguous());
     if (grad_output) grad_output = readable(*grad_output);
@@ -414,8 +406,7 @@ struct BackwardCall {
     SequenceGradients grads;
     auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
     if (mask[0]) of_gates = grad_gates;
-    std::tie(of_weights, of_bias) =
-        hidden_gradients(in, cell.product, grad_hidden, output, h, before);
+    std::tie(of_weights, of_bias) = hidden_gradients(in, cell.product, grad_hidden, output, h);
     if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
     of_h_0 = grad_h.together(inputs.h);
     if (mask[5]) of_c_0 = grad_cells.together(inputs.cells).to(in.in.c_0->scalar_type());

@@ -154,22 +154,6 @@ Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, con
 #endif
 }
 
-Tensor grad_weight_hh_of_padded(const Tensor& grad_hidden, const std::vector<Tensor>& before,
-                                const SequenceInputs& in, Tensor* bias) {
-  const auto count = static_cast<int64_t>(before.size());
-  std::vector<Tensor> weights, biases;
-  for (int64_t d = 0; d < count; ++d) {
-    const auto part = [&](const Tensor& tensor) {
-      const int64_t size = tensor.size(2) / count;
-      return tensor.narrow(2, d * size, size).flatten(0, 1);
-    };
-    weights.push_back(multiply_steps(part(grad_hidden).t(), part(before[d]), in.tf32));
-    biases.push_back(weights.back().select(1, in.weight_hh.size(-1)));
-  }
-  if (bias) *bias = count == 1 ? biases[0].contiguous() : cat(biases, 0);
-  return together(std::move(weights), in);
-}
-
 // Multiplying by ones in a GPU's library takes half as long as sum(), which may need more memory
 // than its terms. TF32 is off, because it would round the terms.
 Tensor grad_bias(const Tensor& grad_hidden) {

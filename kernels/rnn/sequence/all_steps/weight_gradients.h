@@ -20,10 +20,6 @@ Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const Giv
 Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,
                             const SequenceInputs& in, Tensor* bias);
 
-// The gradient from each direction's padded rows `before` (PaddedOutputs). bias: as above.
-Tensor grad_weight_hh_of_padded(const Tensor& grad_hidden, const std::vector<Tensor>& before,
-                                const SequenceInputs& in, Tensor* bias);
-
 // Sums over steps and rows.
 Tensor grad_bias(const Tensor& grad_hidden);
 

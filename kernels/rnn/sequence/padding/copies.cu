@@ -26,14 +26,6 @@ struct Pair {
   uint32_t bits;
 };
 template <typename T>
-__device__ __forceinline__ T others_of(float number) {
-  return from_opmath<T>(number);
-}
-template <>
-__device__ __forceinline__ Pair others_of<Pair>(float) {
-  return {0};
-}
-template <typename T>
 __device__ __forceinline__ T sum_of(T a, T b) {
   return from_opmath<T>(to_opmath(a) + to_opmath(b));
 }
@@ -56,7 +48,7 @@ __device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int64_t place = i * copy.source_column_stride;
-      result.values[i] = i >= inside ? others_of<T>(copy.others) : copy.source ? from[place] : T{};
+      result.values[i] = i < inside ? from[place] : T{};
       if constexpr (!std::is_same_v<T, Pair>) {
         if (copy.addend && i < inside) {
           const T* addend = static_cast<const T*>(copy.addend) + source;
@@ -96,7 +88,7 @@ bool make_pairs(RowCopy* copy) {
   const auto numbers = {&copy->columns,           &copy->source_columns,
                         &copy->source_row_stride, &copy->source_part_stride,
                         &copy->part_stride,       &copy->row_stride};
-  bool even = !copy->addend && copy->others == 0 && copy->source_column_stride == 1 &&
+  bool even = !copy->addend && copy->source_column_stride == 1 &&
               aligned(4, static_cast<const char*>(copy->source), static_cast<char*>(copy->target));
   for (const int64_t* number : numbers) even = even && *number % 2 == 0;
   if (!even) return false;
@@ -115,7 +107,7 @@ Work work_of(RowCopy copy, int bytes) {
   work.all_packs = rows * packs;
   work.packs = Divisor(packs, work.all_packs);
   work.rows = Divisor(copy.rows, rows);
-  work.whole_source = copy.source && !copy.addend && copy.source_column_stride == 1 &&
+  work.whole_source = !copy.addend && copy.source_column_stride == 1 &&
                       whole(copy.source, copy.source_part_stride, copy.source_row_stride);
   work.whole_target = whole(copy.target, copy.part_stride, copy.row_stride);
   work.pairs = pairs;

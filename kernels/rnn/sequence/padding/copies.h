@@ -8,16 +8,15 @@
 
 namespace lltm_jit {
 
-// A copy that writes the whole target; elements that the source lacks become `others`.
+// A copy that writes the whole target; elements that the source lacks become zero.
 struct RowCopy {
-  const void* source;  // or null for zeros
+  const void* source;
   const void* addend;  // added to the source, with its layout; or null
   void* target;
   int64_t parts, rows, columns;                                         // of the target
   int64_t source_rows, source_columns;                                  // of each part
   int64_t source_part_stride, source_row_stride, source_column_stride;  // in elements
   int64_t part_stride, row_stride;                                      // of the target
-  float others;
 };
 
 // Several copies, at most as many as a layer needs in both directions.

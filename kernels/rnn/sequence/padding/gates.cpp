@@ -128,14 +128,10 @@ void copy_rows(const RowsToCopy& copy, const Rows& from, const Rows& to) {
   };
   const Tensor common = part(copy.to, to, rows, columns);
   if (to.rows > rows || to.columns > columns) {
-    part(copy.to, to, to.rows, to.columns).fill_(copy.others);
+    part(copy.to, to, to.rows, to.columns).zero_();
   }
-  if (copy.zero) {
-    common.zero_();
-  } else {
-    const Tensor source = part(copy.from, from, rows, columns);
-    common.copy_(copy.addend.defined() ? source + part(copy.addend, from, rows, columns) : source);
-  }
+  const Tensor source = part(copy.from, from, rows, columns);
+  common.copy_(copy.addend.defined() ? source + part(copy.addend, from, rows, columns) : source);
 }
 
 }  // namespace
@@ -155,7 +151,7 @@ void copy_rows(const std::vector<RowsToCopy>& all) {
     if (copy.to.is_cuda() && copy.to.scalar_type() != at::kDouble) {
       of_gpu.type = floating_type(copy.to.scalar_type());
       of_gpu.copies[of_gpu.count++] = {
-          .source = copy.zero ? nullptr : copy.from.const_data_ptr(),
+          .source = copy.from.const_data_ptr(),
           .addend = copy.addend.defined() ? copy.addend.const_data_ptr() : nullptr,
           .target =
               static_cast<char*>(copy.to.mutable_data_ptr()) + to.first * copy.to.element_size(),
@@ -169,7 +165,6 @@ void copy_rows(const std::vector<RowsToCopy>& all) {
           .source_column_stride = from.column_stride,
           .part_stride = to.part_stride,
           .row_stride = to.row_stride,
-          .others = copy.others,
       };
       if (of_gpu.count == RowCopies::kMost) launch();
       continue;
@@ -222,39 +217,22 @@ Tensor readable_weights(const Tensor& weight_hh, bool padded) {
 }
 
 PaddedOutputs::PaddedOutputs(const SequenceBackwardInputs& in) {
-  const int64_t steps = in.output.size(0), rows = in.output.size(1);
-  const int64_t directions = in.in.bidirectional ? 2 : 1;
+  const int64_t directions = in.in.bidirectional ? 2 : 1, rows = in.output.size(1);
   const int64_t hidden_size = in.output.size(2) / directions, size = padded_size(hidden_size);
-  const bool reverse = in.in.reverse, both = directions > 1;
-  // The output of both directions, with one step before the first and one after the last.
-  const bool starts_first = both || !reverse, starts_last = both || reverse;
-  const Tensor all =
-      empty({starts_first + steps + starts_last, rows, directions * size}, in.output);
-  output = all.narrow(0, starts_first, steps);
-  before.push_back(all.narrow(0, reverse ? starts_first + 1 : 0, steps));
-  if (both) before.push_back(all.narrow(0, reverse ? 0 : 2, steps));
-  // Makes each direction's units a row.
-  const auto apart = [&](const Tensor& tensor, int64_t units) {
-    return both ? tensor.reshape({-1, directions * rows, units}) : tensor;
+  std::vector<RowsToCopy> copies;
+  // A copy of steps, whose rows are each direction's units.
+  const auto padded = [&](const Tensor& steps) {
+    const auto apart = [&](const Tensor& tensor, int64_t units) {
+      return directions > 1 ? tensor.reshape({-1, directions * rows, units}) : tensor;
+    };
+    const Tensor copy = empty({steps.size(0), rows, directions * size}, steps);
+    copies.push_back({.from = apart(steps, hidden_size), .to = apart(copy, size)});
+    return copy;
   };
-  std::vector<RowsToCopy> copies{
-      {.from = apart(in.output, hidden_size), .to = apart(output, size), .others = 1}};
+  output = padded(in.output);
+  if (in.grad_output) grad_output = padded(*in.grad_output);
   const GivenStates given = GivenStates::of_h(in.in);
-  const Tensor old = given.first ? given.first->unsqueeze(0) : in.output.narrow(0, 0, 1);
-  for (int64_t end = 0; end < 2; ++end) {
-    if (!(end == 0 ? starts_first : starts_last)) continue;
-    const Tensor first = all.narrow(0, end == 0 ? 0 : all.size(0) - 1, 1);
-    copies.push_back({.from = apart(old, hidden_size),
-                      .to = apart(first, size),
-                      .zero = !given.first,
-                      .others = 1});
-    if (given.first) h.first = first.squeeze(0);
-  }
-  if (in.grad_output) {
-    grad_output = empty({steps, rows, directions * size}, in.output);
-    copies.push_back(
-        {.from = apart(*in.grad_output, hidden_size), .to = apart(*grad_output, size)});
-  }
+  if (given.first) h.first = padded(given.first->unsqueeze(0)).squeeze(0);
   copy_rows(copies);
   if (given.resets) h.resets = resize(*given.resets, 2, size);
 }

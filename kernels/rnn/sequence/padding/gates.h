@@ -54,8 +54,6 @@ struct RowsToCopy {
   int64_t parts = 0;
   int64_t piece = 0, pieces = 1;  // of `to`, which several copies may fill
   Tensor addend{};                // added to `from`, with its layout
-  bool zero = false;              // writes zeros in place of `from`
-  float others = 0;               // written where `from` has nothing
 };
 // Copies all, in one launch on a GPU.
 void copy_rows(const std::vector<RowsToCopy>& all);
@@ -64,11 +62,9 @@ void copy_rows(const std::vector<RowsToCopy>& all);
 Tensor readable(const Tensor& tensor);
 Tensor readable_weights(const Tensor& weight_hh, bool padded);
 
-// The tensors that the backward pass of padded gates reads. Rows are padded with ones, but in
-// grad_output and h.resets with zeros. h.first is a step before the first one.
+// The tensors that the backward pass of padded gates reads, padded with zeros.
 struct PaddedOutputs {
-  Tensor output;               // of each step
-  std::vector<Tensor> before;  // of the step before it, for each direction
+  Tensor output;
   GivenStates h{{}, 2};
   OptionalTensor grad_output;
 
