@@ -7,9 +7,6 @@
 #include "core/host/checks.h"
 #include "core/host/formula.h"
 
-// Included, not compiled apart: it needs the same headers, which take half of its compile time.
-#include "rnn/cell_step/kernels.cpp"
-
 namespace lltm_jit {
 
 // -------------------------------------------------------------------------------------- checks --

@@ -1,5 +1,5 @@
-// Contract between the host code of whole recurrent sequences (kernels.cpp) and its kernels. No torch header: every
-// pointer is raw, every array row-major, and dense unless stated otherwise.
+// Contract between the host code of whole recurrent sequences (calls/) and its kernels. No torch
+// header: every pointer is raw, every array row-major, and dense unless stated otherwise.
 //
 // A gates array holds, step by step and row by row, the cell's gates one after the other, each of hidden_size
 // elements, or padded to more. The output, and the factor of the weights, has the element type `type`. The state

@@ -1,13 +1,20 @@
 // Layers in one call: going through Python for each operator takes the host as long as a small layer takes a GPU.
 // So does the dispatcher, which calls without gradients skip.
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/_unsafe_view_ops.h>
 #include <ATen/ops/stack_ops.h>
 
 #include <algorithm>
 
+#include "core/host/autograd.h"
 #include "core/host/formula.h"
+#include "core/launch/device.h"
+#include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/operands.h"
+#ifdef LLTM_JIT_CUDA
+#include "rnn/sequence/plan/run.h"
+#endif
 
 namespace lltm_jit {
 namespace {
@@ -59,18 +66,19 @@ SequenceResults run(const LayerInputs& in, bool computed, LayerCall call = {}) {
   Tensor gates;
   if (x.is_cpu() && x.numel() > 0 && cell.ordinary() && weight_hh.dim() >= 2 &&
       weight_hh.size(-2) == cell.gates * weight_hh.size(-1)) {
-    check(x, weight_ih, bias_ih);
+    check_input_gates(x, weight_ih, bias_ih);
     call.input = x, call.weight_ih = weight_ih, call.bias_ih = bias_ih;
     // Of the gates' shape, for the checks; nothing reads it.
     gates = empty({1}, x).expand({x.size(0), x.size(1), weight_ih.size(0)});
   } else {
-    if (call.bias_ih) check(x, weight_ih, bias_ih);  // which the product does not get to see
+    if (call.bias_ih)
+      check_input_gates(x, weight_ih, bias_ih);  // which the product does not get to see
     gates = ops::input_gates.kernel(x, weight_ih, call.bias_ih ? std::nullopt : bias_ih, tf32);
   }
   const auto [output, h_n, c_n, saved_gates, saved_cells] =
-      forward({gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
-               bidirectional},
-              kSavesNothing, call);
+      sequence_forward({gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name,
+                        tf32, bidirectional},
+                       kSavesNothing, call);
   return {output, h_n, c_n};
 }
 
@@ -289,7 +297,8 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
       if (all_outputs.defined()) call.output = all_outputs.narrow(2, d * units, units);
       if (pads || packs) {
         // As given: padded operands look alike.
-        for (int64_t i = 0; i < count; ++i) check(x, stack.of(k, d + i)[0], std::nullopt);
+        for (int64_t i = 0; i < count; ++i)
+          check_input_gates(x, stack.of(k, d + i)[0], std::nullopt);
         copy_operands(stack, part, &one);
         if (at_once) padded = one.x;
       } else if (one.bias_ih && cell.adds_gates && at_once && x.is_cuda()) {

@@ -1,5 +1,5 @@
 // Whole recurrent sequences: the cells by name, checks of arguments, derivatives, autocast. What runs on CPU
-// and CUDA is in kernels.cpp, the formula in formula.cpp.
+// and CUDA is in calls/, the formula in formula.cpp.
 #include "rnn/sequence/operators.h"
 
 #include <deque>
@@ -9,13 +9,6 @@
 #include "core/host/autograd.h"
 #include "rnn/sequence/padding/gates.h"
 #include "rnn/sequence/recurrences.h"
-
-// In one unit: they read the same headers, which take half of the compile time.
-#include "rnn/sequence/all_steps/states.cpp"
-#include "rnn/sequence/cells.cpp"
-#include "rnn/sequence/formula.cpp"
-#include "rnn/sequence/padding/operands.cpp"
-#include "rnn/sequence/recurrences.cpp"
 
 namespace lltm_jit {
 

@@ -13,6 +13,7 @@
 
 #include "core/host/checks.h"
 #include "core/host/operator.h"
+#include "rnn/sequence/kernels.h"
 #include "rnn/sequence/recurrent_cell.h"
 
 namespace lltm_jit {
@@ -124,7 +125,19 @@ inline at::ScalarType state_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// The implementations for CPU, CUDA and meta tensors; defined in kernels.cpp.
+// A layer's arguments, besides those of a sequence.
+struct LayerCall {
+  OptionalTensor input{}, weight_ih{};  // on a CPU: the factors of the gates' product
+  OptionalTensor bias_ih{};             // not in the gates yet
+  Tensor output{};                      // where to write that of one direction
+  // Last states, [all, batch, hidden_size], of which to write those of the call's directions, from `first` on.
+  Tensor h_n{}, c_n{};
+  int64_t first = 0;
+};
+
+// The implementations for CPU, CUDA and meta tensors, in calls/.
+SequenceAndSaved sequence_forward(const SequenceInputs& in, SequenceSaves saves,
+                                  const LayerCall& call = {});
 SequenceResults sequence_kernel(const SequenceInputs& in);
 SequenceStates sequence_states_kernel(const SequenceInputs& in);
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);

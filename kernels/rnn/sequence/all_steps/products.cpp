@@ -170,13 +170,6 @@ void check_operands(const char* function, const Tensor& input, const Tensor& wei
               "[gates*hidden_size, input_size]");
 }
 
-void check(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
-  check_operands(kForward, input, weight_ih);
-  if (!bias) return;
-  check_like({kForward, "bias", *bias}, {kForward, "input", input}, {weight_ih.sym_size(0)},
-             "[gates*hidden_size]");
-}
-
 void check_backward(const Tensor& grad_gates, const Tensor& input, const Tensor& weight_ih) {
   check_operands(kBackward, input, weight_ih);
   check_like({kBackward, "grad_gates", grad_gates}, {kBackward, "input", input},
@@ -188,7 +181,7 @@ void check_backward(const Tensor& grad_gates, const Tensor& input, const Tensor&
 Tensor matrix(const Tensor& tensor) { return tensor.flatten(0, 1); }
 
 Tensor kernel(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias, bool tf32) {
-  check(input, weight_ih, bias);
+  check_input_gates(input, weight_ih, bias);
   const KernelGuard guard(input);
   if (input.is_meta()) {
     return empty({input.sym_size(0), input.sym_size(1), weight_ih.sym_size(0)}, input);
@@ -239,7 +232,7 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
 
 Tensor formula(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias,
                bool /*tf32*/) {
-  check(input, weight_ih, bias);
+  check_input_gates(input, weight_ih, bias);
   const NoAutocast guard;
   const Tensor gates = input.matmul(weight_ih.t());
   return bias ? gates + *bias : gates;
@@ -274,6 +267,13 @@ Tensor autograd(const Tensor& input, const Tensor& weight_ih, const OptionalTens
 }
 
 }  // namespace
+
+void check_input_gates(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
+  check_operands(kForward, input, weight_ih);
+  if (!bias) return;
+  check_like({kForward, "bias", *bias}, {kForward, "input", input}, {weight_ih.sym_size(0)},
+             "[gates*hidden_size]");
+}
 
 Operator<Tensor(const Tensor&, const Tensor&, const OptionalTensor&, bool)> ops::input_gates{
     .name = "lltm_jit::input_gates",

@@ -25,6 +25,10 @@ at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b, bool tf32,
 // gates*heads*units] and states [rows, heads*units], whose rows are dense.
 at::Tensor multiply_heads(const at::Tensor& grads, const at::Tensor& old, int64_t heads, bool tf32);
 
+// The checks of the arguments of input_gates.
+void check_input_gates(const at::Tensor& input, const at::Tensor& weight_ih,
+                       const std::optional<at::Tensor>& bias);
+
 using InputGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 namespace ops {

@@ -4,9 +4,6 @@
 #include "rnn/cells/layer_norm.h"
 #include "rnn/sequence/cpu/cell.h"
 
-// Included, not compiled apart: they need the same headers, which take half of the compile time.
-#include "core/products/matrices.cpp"
-
 namespace lltm_jit {
 #define LOOPS_OF(name, type) template const CpuCell& cpu_cell<type>();
 LLTM_JIT_CELLS(LOOPS_OF)

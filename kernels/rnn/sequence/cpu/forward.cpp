@@ -5,10 +5,6 @@
 #include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/cpu/threads.h"
 
-// Included, not compiled apart: both need the same headers and templates, which take half of the compile time.
-#include "rnn/sequence/cpu/backward.cpp"
-#include "rnn/sequence/walk/cpu.cpp"
-
 namespace lltm_jit {
 namespace {
 

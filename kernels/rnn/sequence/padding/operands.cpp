@@ -11,9 +11,6 @@
 #include "core/launch/device.h"
 #include "rnn/sequence/padding/gates.h"
 
-// Included, not compiled apart: both need the same headers, which take half of the compile time.
-#include "rnn/sequence/padding/gates.cpp"
-
 namespace lltm_jit {
 namespace {
 

@@ -16,9 +16,6 @@
 #include "rnn/sequence/plan/refused.h"
 #include "rnn/sequence/plan/run.h"
 
-// In one unit: both read the same headers, which take most of the time.
-#include "rnn/sequence/walk/run.cpp"
-
 namespace lltm_jit {
 namespace {
 
