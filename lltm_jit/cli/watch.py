@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
             except LltmJitError as error:  # the user fixes and saves it
                 print(error, file=sys.stderr)
             program.run()
-            threading.Event().wait()
+            while True:  # short waits, because a signal that another thread gets ends no wait
+                time.sleep(0.1)
     except KeyboardInterrupt:
         program.stop()
     return 0

@@ -94,6 +94,19 @@ def test_a_save_during_the_first_build_is_built_after_it(monkeypatch):
     assert calls == ["begin", "end"] * 2
 
 
+def test_ctrl_c_stops_the_watch_whichever_thread_gets_the_signal(monkeypatch):
+    def press() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    builds = watch.Builds([])
+    monkeypatch.setattr(builds, "make", threading.Timer(0.3, press).start)
+    monkeypatch.setattr(watch, "Builds", lambda extensions: builds)
+    monkeypatch.setattr(watch._extensions, "chosen", lambda names: [])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # SIGTERM stays as it is
+    asked = argparse.Namespace(names=[], program=[])
+    assert watch.run(asked) == 0
+
+
 def test_of_two_runs_at_a_time_one_command_is_left(monkeypatch):
     """That after the first build, and that after a save."""
     popen, started = subprocess.Popen, []
