@@ -85,7 +85,7 @@ extern Operator<OfSequence<SequenceAndSaved>> recurrent_sequence_forward;
 extern Operator<OfSequenceBackward> recurrent_sequence_backward;
 }  // namespace ops
 
-// Lets find_cell() know this family's own cells; in cells.cpp, as
+// Lets find_cell() know this family's own cells; in calls/cells.cpp, as
 void add_own_cells();
 // what a layer must know of each cell: name, gates, states, parameters, and whether it adds its gates, has a product,
 // normalises its gates, and normalises anything.
@@ -143,7 +143,7 @@ SequenceStates sequence_states_kernel(const SequenceInputs& in);
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in);
 
-// The operators input_gates and recurrent_sequence in one call; in layer.cpp. If nothing is differentiated or
+// The operators input_gates and recurrent_sequence in one call; in calls/layer.cpp. If nothing is differentiated or
 // transformed, a CPU computes a few steps at a time: the gates of all steps are never in memory.
 SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 const OptionalTensor& bias_ih, const Tensor& weight_hh,
@@ -160,7 +160,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
                                  const OptionalTensor& c_0, std::string_view cell, bool pads,
                                  bool tf32);
 
-// The formula in operations of torch, in formula.cpp. It is differentiable any number of times.
+// The formula in operations of torch, in calls/formula.cpp. It is differentiable any number of times.
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in);
 SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& in);
 

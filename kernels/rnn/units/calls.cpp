@@ -6,4 +6,4 @@
 #include "rnn/sequence/all_steps/weight_gradients.cpp"
 #include "rnn/sequence/calls/backward.cpp"
 #include "rnn/sequence/calls/forward.cpp"
-#include "rnn/sequence/layer.cpp"
+#include "rnn/sequence/calls/layer.cpp"

@@ -1,5 +1,5 @@
 // Whole recurrent sequences: the cells by name, checks of arguments, derivatives, autocast. What runs on CPU
-// and CUDA is in calls/, the formula in formula.cpp.
+// and CUDA is in forward.cpp and backward.cpp, the formula in formula.cpp.
 #include "rnn/sequence/operators.h"
 
 #include <deque>
