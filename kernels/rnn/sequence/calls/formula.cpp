@@ -73,44 +73,15 @@ class Sequence {
   bool resets_to_given(int s) const { return resets_[s].defined(); }
   bool resets_to_one(int s) const { return is_one(resets_[s]); }
 
-  // Computes the next step. `hidden` is the hidden part of the gates, bias included.
+  // Computes the next step.
   Step next() {
     const int64_t t = place(done_++);
     Step step;
-    if (in_.control) {
-      const Tensor control = in_.control->select(0, t).unsqueeze(1);
-      step.resets = control.eq(kResets);  // a row that holds keeps its state
-      step.holds = control.bitwise_and(kHolds).to(at::kBool);
-      for (int s = 0; s < cell_.states; ++s) {
-        const Tensor& given = resets_[s];
-        state_[s] = given.defined()
-                        ? given.select(0, is_one(given) ? 0 : t).where(step.resets, state_[s])
-                        : state_[s].masked_fill(step.resets, 0);
-      }
-    }
+    if (in_.control) reset(step, t);
     step.old = state_;
     step.old_h = state_[0].to(dtype_);
-    const Tensor gates = in_.gates.select(0, t);
     step.p = parameters_;
-    Tensor hidden;
-    if (cell_.product) hidden = step.old_h.mm(in_.weight_hh.t());
-    if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
-    Tensor x = running(gates);
-    if (!cell_.product) {
-      x = masked(x, step.holds);
-    } else if (sums_) {  // the hidden part counts for derivatives alone, and adds no inf - inf
-      const Tensor zeros = (hidden - hidden.detach()).nan_to_num();
-      x = masked(x, step.holds) + running(zeros);
-    } else if (cell_.adds_gates) {
-      x = x + running(hidden);
-    }
-    step.raw = cell_.adds_gates ? x : running(hidden);
-    Tensor h = step.raw;
-    if (cell_.normalises_gates) {
-      std::tie(h, step.deviation) = normalise(step.raw, cell_.epsilon);
-    }
-    step.x = parts(cell_.adds_gates ? h : x);
-    if (!cell_.adds_gates) step.h = parts(h);
+    make_gates(step, in_.gates.select(0, t));
     Tensors now(cell_.states);
     cell_.formula.step(step.pointers(), now.data());
     if (cell_.normalised_state >= 0) {
@@ -126,6 +97,40 @@ class Sequence {
   }
 
  private:
+  void reset(Step& step, int64_t t) {
+    const Tensor control = in_.control->select(0, t).unsqueeze(1);
+    step.resets = control.eq(kResets);  // a row that holds keeps its state
+    step.holds = control.bitwise_and(kHolds).to(at::kBool);
+    for (int s = 0; s < cell_.states; ++s) {
+      const Tensor& given = resets_[s];
+      state_[s] = given.defined()
+                      ? given.select(0, is_one(given) ? 0 : t).where(step.resets, state_[s])
+                      : state_[s].masked_fill(step.resets, 0);
+    }
+  }
+
+  // From the input's part and the hidden part, biases included.
+  void make_gates(Step& step, const Tensor& of_input) const {
+    Tensor hidden, x = running(of_input);
+    if (cell_.product) hidden = step.old_h.mm(in_.weight_hh.t());
+    if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
+    if (!cell_.product) {
+      x = masked(x, step.holds);
+    } else if (sums_) {  // the hidden part counts for derivatives alone, and adds no inf - inf
+      const Tensor zeros = (hidden - hidden.detach()).nan_to_num();
+      x = masked(x, step.holds) + running(zeros);
+    } else if (cell_.adds_gates) {
+      x = x + running(hidden);
+    }
+    step.raw = cell_.adds_gates ? x : running(hidden);
+    Tensor h = step.raw;
+    if (cell_.normalises_gates) {
+      std::tie(h, step.deviation) = normalise(step.raw, cell_.epsilon);
+    }
+    step.x = parts(cell_.adds_gates ? h : x);
+    if (!cell_.adds_gates) step.h = parts(h);
+  }
+
   Tensor running(const Tensor& tensor) const { return tensor.to(state_dtype(dtype_)); }
   Tensors parts(const Tensor& gates) const { return gates.chunk(cell_.gates, 1); }
   static bool is_one(const Tensor& resets) {
@@ -165,6 +170,122 @@ Tensors finish_backward(const RecurrentCell& cell, const Step& step, const Tenso
   return left;
 }
 
+// The backward pass. The forward pass is computed again, so that second derivatives see how the saved numbers were
+// computed.
+class Backward {
+ public:
+  Backward(const SequenceBackwardInputs& back, const RecurrentCell& cell)
+      : back_(back), cell_(cell), sequence_(back.in, cell, back.gates_are_sums) {
+    for (int64_t i = 0; i < sequence_.steps(); ++i) steps_.push_back(sequence_.next());
+    const Tensor& like = steps_[0].old[0];
+    zeros_ = like.new_zeros_symint(like.sym_sizes());
+    grad_.push_back(back.grad_h_n ? running(*back.grad_h_n) : zeros_);
+    for (int s = 1; s < cell.states; ++s) {
+      grad_.push_back(back.grad_c_n ? running(back.grad_c_n->select(0, s - 1)) : zeros_);
+    }
+  }
+
+  SequenceGradients run() {
+    for (int64_t i = sequence_.steps() - 1; i >= 0; --i) derive(steps_[i], sequence_.place(i));
+    const SequenceInputs& in = back_.in;
+    const auto& mask = back_.output_mask;
+    SequenceGradients grads;
+    auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
+    const Tensor hidden = stacked(grad_hidden_);
+    if (mask[0]) of_gates = stacked(grad_gates_);
+    if (mask[1] && !cell_.product) {
+      of_weights = in.weight_hh.new_zeros_symint(in.weight_hh.sym_sizes());
+    } else if (mask[1]) {
+      of_weights = hidden.flatten(0, 1).t().mm(stacked(old_h_).flatten(0, 1));
+    }
+    if (mask[2]) of_bias = hidden.flatten(0, 1).sum(0);
+    if (mask[3]) of_parameters = stacked(grad_parameters_).to(dtype_);
+    if (mask[4]) {
+      const auto of_step = [&](int64_t t) { return grad_resets_[0][t]; };
+      of_h_0 = with_resets(grad_[0], of_step, 0).to(dtype_);
+    }
+    if (mask[5]) {
+      const auto of_step = [&](int64_t t) {
+        Tensors of_cells;
+        for (const Tensors& each : grad_resets_) of_cells.push_back(each[t]);
+        return cells_of(of_cells, grad_[0]);
+      };
+      of_c_0 = with_resets(cells_of(grad_, grad_[0]), of_step, 1).to(in.c_0->scalar_type());
+    }
+    return grads;
+  }
+
+ private:
+  Tensor running(const Tensor& tensor) const { return tensor.to(state_dtype(dtype_)); }
+
+  // From the gradients of the states after a step to those before it.
+  void derive(Step& step, int64_t t) {
+    Tensors grad_now = grad_;
+    if (back_.grad_output) grad_now[0] = grad_[0] + running(back_.grad_output->select(0, t));
+    Tensors x(cell_.gates), h(cell_.gates), p(cell_.parameters), old(cell_.states);
+    Tensors of_finish(cell_.parameters);
+    const bool finishes = cell_.normalised_state >= 0;
+    if (finishes) grad_now = finish_backward(cell_, step, grad_now, &of_finish);
+    cell_.formula.step_backward(step.pointers(), grad_now.data(),
+                                {x.data(), h.data(), p.data(), old.data()});
+    for (int k = 0; k < cell_.parameters; ++k) {
+      const Tensor part = masked(finishes ? p[k] + of_finish[k] : p[k], step.holds).sum(0);
+      grad_parameters_[k] = grad_parameters_[k].defined() ? grad_parameters_[k] + part : part;
+    }
+    keep_gradients_of_gates(step, t, x, h);
+    if (cell_.product) old[0] = old[0] + running(grad_hidden_[t].mm(back_.in.weight_hh));
+    for (int s = 1; back_.grad_saved_cells && s < cell_.states; ++s) {
+      old[s] = old[s] + running(back_.grad_saved_cells->select(0, t).select(0, s - 1));
+    }
+    pass_on(step, t, old);
+    old_h_[t] = masked(step.old_h, step.holds);
+  }
+
+  void keep_gradients_of_gates(const Step& step, int64_t t, const Tensors& x, const Tensors& h) {
+    Tensor hidden = cat(cell_.adds_gates ? x : h, 1);
+    if (cell_.normalises_gates) {
+      const Tensor normalised = cat(cell_.adds_gates ? step.x : step.h, 1);
+      hidden = normalise_backward(hidden, normalised, step.deviation);
+    }
+    grad_hidden_[t] = masked(hidden, step.holds).to(dtype_);
+    grad_gates_[t] = cell_.adds_gates ? grad_hidden_[t] : masked(cat(x, 1), step.holds).to(dtype_);
+  }
+
+  // To the step before, or where rows are reset, to the given state.
+  void pass_on(const Step& step, int64_t t, const Tensors& old) {
+    for (int s = 0; s < cell_.states; ++s) {
+      if (sequence_.resets_to_given(s)) {
+        grad_resets_[s][t] =
+            back_.in.control ? old[s].masked_fill(step.resets.logical_not(), 0) : zeros_;
+      }
+      grad_[s] = back_.in.control ? grad_[s].where(step.holds, old[s].masked_fill(step.resets, 0))
+                                  : old[s];
+    }
+  }
+
+  // Behind the gradient of the state before the first step, those of the states that rows are reset to.
+  template <typename OfStep>
+  Tensor with_resets(const Tensor& first, const OfStep& of_step, int s) const {
+    if (!sequence_.resets_to_given(s)) return first;
+    Tensors each;
+    for (int64_t t = 0; t < sequence_.steps(); ++t) each.push_back(of_step(t));
+    const Tensor all = stacked(each);
+    return cat({first.unsqueeze(0), sequence_.resets_to_one(s) ? all.sum(0, true) : all}, 0);
+  }
+
+  const SequenceBackwardInputs& back_;
+  const RecurrentCell& cell_;
+  const at::ScalarType dtype_ = back_.in.gates.scalar_type();
+  Sequence sequence_;
+  std::vector<Step> steps_;
+  Tensor zeros_;
+  Tensors grad_;  // of each state
+  Tensors grad_gates_ = Tensors(sequence_.steps()), grad_hidden_ = grad_gates_,
+          old_h_ = grad_gates_;  // of each step
+  std::vector<Tensors> grad_resets_ = std::vector<Tensors>(cell_.states, grad_gates_);
+  Tensors grad_parameters_ = Tensors(cell_.parameters);
+};
+
 }  // namespace
 
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
@@ -192,103 +313,15 @@ SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
           stacked(cells)};
 }
 
-// Of padded gates.
-static SequenceGradients dense_gradients(const SequenceBackwardInputs& back,
-                                         const RecurrentCell& cell) {
-  ResizedGates dense(back.in, cell, back.in.weight_hh.sym_size(1));
-  return dense.resize_back(sequence_backward_formula(dense.in_place_of(back)));
-}
-
-// The forward pass is computed again, so that second derivatives see how the saved numbers were computed.
 SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) {
   const RecurrentCell& cell = check_sequence_backward(back);
   const NoAutocast guard;
-  const SequenceInputs& in = back.in;
-  if (has_recurrences(in)) return in_turn(back, cell, sequence_backward_formula);
-  if (is_padded(in, cell)) return dense_gradients(back, cell);
-  const auto dtype = in.gates.scalar_type(), running = state_dtype(dtype);
-  Sequence sequence(in, cell, back.gates_are_sums);
-  std::vector<Step> steps;
-  for (int64_t i = 0; i < sequence.steps(); ++i) steps.push_back(sequence.next());
-
-  const Tensor zeros = steps[0].old[0].new_zeros_symint(steps[0].old[0].sym_sizes());
-  Tensors grad{back.grad_h_n ? back.grad_h_n->to(running) : zeros};
-  for (int s = 1; s < cell.states; ++s) {
-    grad.push_back(back.grad_c_n ? back.grad_c_n->select(0, s - 1).to(running) : zeros);
+  if (has_recurrences(back.in)) return in_turn(back, cell, sequence_backward_formula);
+  if (is_padded(back.in, cell)) {
+    ResizedGates dense(back.in, cell, back.in.weight_hh.sym_size(1));
+    return dense.resize_back(sequence_backward_formula(dense.in_place_of(back)));
   }
-  Tensors grad_gates(steps.size()), grad_hidden(steps.size()), old_h(steps.size());
-  std::vector<Tensors> grad_resets(cell.states, Tensors(steps.size()));
-  Tensors grad_parameters(cell.parameters);
-  for (int64_t i = sequence.steps() - 1; i >= 0; --i) {
-    const int64_t t = sequence.place(i);
-    Step& step = steps[i];
-    Tensors grad_now = grad;
-    if (back.grad_output) grad_now[0] = grad[0] + back.grad_output->select(0, t).to(running);
-    Tensors x(cell.gates), h(cell.gates), p(cell.parameters), old(cell.states);
-    Tensors of_finish(cell.parameters);
-    if (cell.normalised_state >= 0) grad_now = finish_backward(cell, step, grad_now, &of_finish);
-    cell.formula.step_backward(step.pointers(), grad_now.data(),
-                               {x.data(), h.data(), p.data(), old.data()});
-    for (int k = 0; cell.normalised_state >= 0 && k < cell.parameters; ++k) {
-      p[k] = p[k] + of_finish[k];
-    }
-    Tensor hidden = cat(cell.adds_gates ? x : h, 1);
-    if (cell.normalises_gates) {
-      const Tensor normalised = cat(cell.adds_gates ? step.x : step.h, 1);
-      hidden = normalise_backward(hidden, normalised, step.deviation);
-    }
-    grad_hidden[t] = masked(hidden, step.holds).to(dtype);
-    grad_gates[t] = cell.adds_gates ? grad_hidden[t] : masked(cat(x, 1), step.holds).to(dtype);
-    for (int k = 0; k < cell.parameters; ++k) {
-      const Tensor part = masked(p[k], step.holds).sum(0);
-      grad_parameters[k] = grad_parameters[k].defined() ? grad_parameters[k] + part : part;
-    }
-    if (cell.product) old[0] = old[0] + grad_hidden[t].mm(in.weight_hh).to(running);
-    for (int s = 1; back.grad_saved_cells && s < cell.states; ++s) {
-      old[s] = old[s] + back.grad_saved_cells->select(0, t).select(0, s - 1).to(running);
-    }
-    for (int s = 0; s < cell.states; ++s) {
-      if (sequence.resets_to_given(s)) {
-        grad_resets[s][t] = in.control ? old[s].masked_fill(step.resets.logical_not(), 0) : zeros;
-      }
-      if (in.control) old[s] = grad[s].where(step.holds, old[s].masked_fill(step.resets, 0));
-      grad[s] = old[s];
-    }
-    old_h[t] = masked(step.old_h, step.holds);
-  }
-
-  const auto& mask = back.output_mask;
-  SequenceGradients grads;
-  const Tensor hidden = stacked(grad_hidden);
-  if (mask[0]) std::get<0>(grads) = stacked(grad_gates);
-  if (mask[1] && !cell.product) {
-    std::get<1>(grads) = in.weight_hh.new_zeros_symint(in.weight_hh.sym_sizes());
-  } else if (mask[1]) {
-    std::get<1>(grads) = hidden.flatten(0, 1).t().mm(stacked(old_h).flatten(0, 1));
-  }
-  if (mask[2]) std::get<2>(grads) = hidden.flatten(0, 1).sum(0);
-  if (mask[3]) std::get<3>(grads) = stacked(grad_parameters).to(dtype);
-  // Behind the gradient of the state before the first step, those of the states that rows are reset to.
-  const auto with_resets = [&](const Tensor& first, const auto& of_step, int s) {
-    if (!sequence.resets_to_given(s)) return first;
-    Tensors each;
-    for (int64_t t = 0; t < sequence.steps(); ++t) each.push_back(of_step(t));
-    const Tensor all = stacked(each);
-    return cat({first.unsqueeze(0), sequence.resets_to_one(s) ? all.sum(0, true) : all}, 0);
-  };
-  if (mask[4]) {
-    const auto of_step = [&](int64_t t) { return grad_resets[0][t]; };
-    std::get<4>(grads) = with_resets(grad[0], of_step, 0).to(dtype);
-  }
-  if (mask[5]) {
-    const auto of_step = [&](int64_t t) {
-      Tensors of_cells;
-      for (int s = 0; s < cell.states; ++s) of_cells.push_back(grad_resets[s][t]);
-      return cells_of(of_cells, grad[0]);
-    };
-    std::get<5>(grads) = with_resets(cells_of(grad, grad[0]), of_step, 1).to(in.c_0->scalar_type());
-  }
-  return grads;
+  return Backward(back, cell).run();
 }
 
 }  // namespace lltm_jit

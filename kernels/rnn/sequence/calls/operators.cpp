@@ -62,13 +62,9 @@ void check_tensor(const char* function, const char* name, const OptionalTensor& 
   check_shape(arg, sizes, shape);
 }
 
-}  // namespace
-
-const RecurrentCell& check_sequence(const SequenceInputs& in) {
-  const RecurrentCell& cell = find_cell(in.cell);
-  const Argument gates{kFunction, "gates", in.gates};
+// How many recurrences there are, which the weights' dimensions tell.
+void check_weights(const SequenceInputs& in, const Argument& gates) {
   const Argument weight_hh{kFunction, "weight_hh", in.weight_hh};
-  check_floating_point(gates);
   check_same_dtype(weight_hh, gates);
   check_same_device(weight_hh, gates);
   check_rank(gates, 3, "[steps, batch_size, gates*hidden_size]");
@@ -83,22 +79,10 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
               "(): expected weight_hh of ", all.directions == 1 ? "one head" : "two directions",
               " or more, the same heads in each direction, but got shape ",
               in.weight_hh.sym_sizes());
-  const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
-  const auto units = in.weight_hh.sym_size(-1), of_one = cell.gates * gate_size(in, cell);
-  const auto products = cell.product ? of_one : 0;
-  const auto rows = all.count() * of_one, hidden_size = all.count() * units;
-  TORCH_CHECK(steps.sym_gt(0).expect_true(__FILE__, __LINE__), kFunction,
-              "(): expected at least one step, but got gates of shape ", in.gates.sym_sizes());
-  check_shape(gates, {steps, batch_size, rows}, "[steps, batch_size, gates*hidden_size]");
-  if (several) {
-    check_shape(weight_hh, {all.count(), products, units},
-                cell.product ? "[recurrences, gates*hidden_size, hidden_size]"
-                             : "[recurrences, 0, hidden_size], as the cell has no product");
-  } else {
-    check_shape(weight_hh, {products, hidden_size},
-                cell.product ? "[gates*hidden_size, hidden_size]"
-                             : "[0, hidden_size], as the cell has no product");
-  }
+}
+
+// What some cells lack.
+void check_presence(const SequenceInputs& in, const RecurrentCell& cell) {
   TORCH_CHECK((cell.product && !cell.normalises_gates) || !in.bias_hh, kFunction,
               "(): expected bias_hh to be None, as ", cell.name,
               cell.product ? " normalises its gates" : " has no product", ", but got a tensor");
@@ -107,36 +91,69 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
               ", but got ", in.parameters ? "a tensor" : "None");
   TORCH_CHECK(!in.c_0 || cell.states > 1, kFunction, "(): expected c_0 to be None, as ", cell.name,
               " has one state, but got a tensor");
+}
+
+// sizes: those of one state. With resets, the dimension of the given states stands in front.
+void check_states(const char* name, const OptionalTensor& states, const Argument& gates,
+                  std::vector<c10::SymInt> sizes, const char* shape, const char* with_resets,
+                  bool cells) {
+  const bool resets = states && states->dim() == int64_t(sizes.size()) + 1;
+  if (resets) {
+    const bool one = states->sym_size(0).sym_eq(2).guard_bool(__FILE__, __LINE__);
+    sizes.insert(sizes.begin(), one ? c10::SymInt(2) : 1 + gates.tensor.sym_size(0));
+  }
+  check_tensor(kFunction, name, states, gates, sizes, resets ? with_resets : shape, cells);
+}
+
+void check_control(const SequenceInputs& in, const Argument& gates) {
+  const Argument control{kFunction, "control", *in.control};
+  check_dense(control);
+  TORCH_CHECK(in.control->scalar_type() == at::kByte, kFunction,
+              "(): expected control to have dtype Byte, but got ", in.control->scalar_type());
+  check_same_device(control, gates);
+  const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
+  if (in.bidirectional) {
+    check_shape(control, {2, steps, batch_size}, "[directions, steps, batch_size]");
+  } else {
+    check_shape(control, {steps, batch_size}, "[steps, batch_size]");
+  }
+}
+
+}  // namespace
+
+const RecurrentCell& check_sequence(const SequenceInputs& in) {
+  const RecurrentCell& cell = find_cell(in.cell);
+  const Argument gates{kFunction, "gates", in.gates};
+  check_floating_point(gates);
+  check_weights(in, gates);
+  const int64_t count = recurrences_of(in).count();
+  const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
+  const auto units = in.weight_hh.sym_size(-1), of_one = cell.gates * gate_size(in, cell);
+  const auto rows = count * of_one, hidden_size = count * units;
+  TORCH_CHECK(steps.sym_gt(0).expect_true(__FILE__, __LINE__), kFunction,
+              "(): expected at least one step, but got gates of shape ", in.gates.sym_sizes());
+  check_shape(gates, {steps, batch_size, rows}, "[steps, batch_size, gates*hidden_size]");
+  const Argument weight_hh{kFunction, "weight_hh", in.weight_hh};
+  const auto products = cell.product ? of_one : 0;
+  if (has_recurrences(in)) {
+    check_shape(weight_hh, {count, products, units},
+                cell.product ? "[recurrences, gates*hidden_size, hidden_size]"
+                             : "[recurrences, 0, hidden_size], as the cell has no product");
+  } else {
+    check_shape(weight_hh, {products, units},
+                cell.product ? "[gates*hidden_size, hidden_size]"
+                             : "[0, hidden_size], as the cell has no product");
+  }
+  check_presence(in, cell);
   check_tensor(kFunction, "bias_hh", in.bias_hh, gates, {rows}, "[gates*hidden_size]");
   check_tensor(kFunction, "parameters", in.parameters, gates, {cell.parameters, hidden_size},
                "[parameters, hidden_size]");
-  const auto check_states = [&](const char* name, const OptionalTensor& states,
-                                std::vector<c10::SymInt> sizes, const char* shape,
-                                const char* with_resets, bool cells) {
-    const bool resets = states && states->dim() == int64_t(sizes.size()) + 1;
-    if (resets) {
-      const bool one = states->sym_size(0).sym_eq(2).guard_bool(__FILE__, __LINE__);
-      sizes.insert(sizes.begin(), one ? c10::SymInt(2) : 1 + steps);
-    }
-    check_tensor(kFunction, name, states, gates, sizes, resets ? with_resets : shape, cells);
-  };
-  check_states("h_0", in.h_0, {batch_size, hidden_size}, "[batch_size, hidden_size]",
+  check_states("h_0", in.h_0, gates, {batch_size, hidden_size}, "[batch_size, hidden_size]",
                "[1 + resets, batch_size, hidden_size]", /*cells=*/false);
-  check_states("c_0", in.c_0, {cell.states - 1, batch_size, hidden_size},
+  check_states("c_0", in.c_0, gates, {cell.states - 1, batch_size, hidden_size},
                "[states-1, batch_size, hidden_size]",
                "[1 + resets, states-1, batch_size, hidden_size]", /*cells=*/true);
-  if (in.control) {
-    const Argument control{kFunction, "control", *in.control};
-    check_dense(control);
-    TORCH_CHECK(in.control->scalar_type() == at::kByte, kFunction,
-                "(): expected control to have dtype Byte, but got ", in.control->scalar_type());
-    check_same_device(control, gates);
-    if (in.bidirectional) {
-      check_shape(control, {2, steps, batch_size}, "[directions, steps, batch_size]");
-    } else {
-      check_shape(control, {steps, batch_size}, "[steps, batch_size]");
-    }
-  }
+  if (in.control) check_control(in, gates);
   return cell;
 }
 

@@ -41,81 +41,118 @@ void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const Seq
   best->workspace = shape.workspace_bytes(sizes.batch_size, sizes.hidden_size, sizes.gates);
 }
 
-}  // namespace
-
-SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
+bool may_be_one_launch(const SequenceSizes& sizes, const SequenceGpu& gpu) {
   // Tensor cores before 8.0 multiply halves alone, which parts of exact floats are.
-  const bool newer = gpu.architecture >= 80, tf32 = sizes.tf32 && newer;
-  const bool multiplies = newer || (gpu.architecture >= 75 && sizes.type != ElementType::BFloat16);
-  // Step by step, the recurrences run one after the other.
-  SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, gpu)};
-  const int bytes = sizes.type == ElementType::Float ? 4 : 2;
+  const bool multiplies =
+      gpu.architecture >= 80 || (gpu.architecture >= 75 && sizes.type != ElementType::BFloat16);
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   const bool whole = sizes.padded || sizes.hidden_size % kWholeAccess == 0;
-  if (sizes.type == ElementType::Double || !multiplies ||
-      ((sizes.steps == 1 || sizes.normalises) && !whole) || sizes.hidden_size > kMostHidden ||
-      sizes.batch_size * sizes.recurrences() > kMostRows || sizes.steps >= int64_t(1) << 31 ||
-      gpu.kind == PlanKind::BySteps) {
-    return best;
-  }
-  const int groups = static_cast<int>(sizes.hidden_size + 15) / SequenceShape::kUnits;
-  constexpr int kMostBlocks = 16, kMostWarps = 16, kMostBarriers = 15;
-  const auto consider = [&](SequenceShape shape) {
-    if (sets_at_once(shape, gpu) == 0) return;
-    if (shape.rows == 2 && (!shape.small_floats() || shape.splits > 1)) return;
-    if (sizes.normalises && shape.blocks == 1) return;  // Note [Sums of a row] is for clusters
-    const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
-    if (shape.groups * shape.sum_copies() > kMostBarriers || shape.warps() > kMostWarps ||
-        shape.splits < shape.finishers() || shape.splits > shape.tiles() ||
-        (shape.grid && !every_warp_multiplies)) {
-      return;
-    }
-    // Weights that fit neither in registers nor in shared memory.
-    for (;; ++shape.streamed_tiles) {
-      const int in_registers = tiles_in_registers(sizes, pass, shape);
-      const int others = warp_products(sizes, pass, shape).tiles - in_registers;
-      if (in_registers < 1) return;
-      shape.shared_tiles = std::max(0, others - shape.streamed_tiles);
-      if (shared_bytes(sizes, pass, shape) <= gpu.shared_bytes) break;
-      if (!shape.grid || shape.phases > 1 || shape.streamed_tiles >= others) return;
-    }
-    const double cycles = cycles_of(sizes, pass, shape, gpu);
-    const bool compares = best.one_launch || gpu.kind != PlanKind::OneLaunch;
-    if (!compares || cycles < best.cycles) best = {true, shape, cycles};
-  };
-  for (int blocks = 1; blocks <= kMostBlocks; blocks *= 2) {
-    if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
-    for (const int rows : {2, 4, 8, 16}) {
-      for (int splits = 1; splits <= 8; ++splits) {
-        consider(
-            {blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false, tf32});
+  return sizes.type != ElementType::Double && multiplies &&
+         (whole || (sizes.steps > 1 && !sizes.normalises)) && sizes.hidden_size <= kMostHidden &&
+         sizes.batch_size * sizes.recurrences() <= kMostRows && sizes.steps < int64_t(1) << 31 &&
+         gpu.kind != PlanKind::BySteps;
+}
+
+// Looks for the shape of a persistent kernel with the fewest cycles.
+class Search {
+ public:
+  Search(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu)
+      // Step by step, the recurrences run one after the other.
+      : best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, gpu)},
+        sizes_(sizes),
+        pass_(pass),
+        gpu_(gpu) {}
+
+  void consider_clusters() {
+    for (int blocks = 1; blocks <= kMostBlocks; blocks *= 2) {
+      if (blocks > 1 && (gpu_.architecture < 90 || blocks > groups_)) continue;
+      for (const int rows : {2, 4, 8, 16}) {
+        for (int splits = 1; splits <= 8; ++splits) {
+          consider({blocks, (groups_ + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes_, false,
+                    tf32_});
+        }
+        if (rows >= 4 && rows >= sizes_.batch_size) break;
       }
-      if (rows >= 4 && rows >= sizes.batch_size) break;
     }
   }
+
   // A block of a grid has one group, so that no two of its warps read the same numbers. Weights that clusters can hold
   // stay there, except those of floats with more than one group per block. The derivatives of floats leave no registers
   // for phases of 32 rows, and take too long for phases of 8.
-  const bool floats = sizes.type == ElementType::Float;
-  const bool derives_floats = floats && pass == SequencePass::Backward;
-  const bool may_be_grid = gpu.grids && gpu.architecture >= 90 &&
-                           groups > kMostBlocks * (floats ? 1 : 2) && !sizes.normalises;
-  for (const int phases : {1, 2}) {
-    const int fewest_rows = phases == 1 ? 4 : derives_floats ? 16 : 8;
-    for (const int rows : {4, 8, 16, 24, 32}) {
-      if (!may_be_grid || rows < fewest_rows || (derives_floats && rows > 24)) continue;
-      for (int splits = 1; splits <= kMostWarps; ++splits) {
-        consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true, tf32});
+  void consider_grids() {
+    if (!gpu_.grids || gpu_.architecture < 90 || groups_ <= kMostBlocks * (floats_ ? 1 : 2) ||
+        sizes_.normalises) {
+      return;
+    }
+    const bool derives_floats = floats_ && pass_ == SequencePass::Backward;
+    for (const int phases : {1, 2}) {
+      const int fewest_rows = phases == 1 ? 4 : derives_floats ? 16 : 8;
+      for (const int rows : {4, 8, 16, 24, 32}) {
+        if (rows < fewest_rows || (derives_floats && rows > 24)) continue;
+        for (int splits = 1; splits <= kMostWarps; ++splits) {
+          consider({groups_, 1, splits, phases * rows, phases, 0, 0, bytes_, true, tf32_});
+        }
+        if (phases * rows >= sizes_.batch_size) break;
       }
-      if (phases * rows >= sizes.batch_size) break;
     }
   }
-  if (best.one_launch && steps_are_quicker(sizes, pass, best, gpu)) {
-    best = {false, {}, sizes.recurrences() * cycles_of_steps(sizes, gpu)};
+
+  SequencePlan best;
+
+ private:
+  static constexpr int kMostBlocks = 16, kMostWarps = 16, kMostBarriers = 15;
+
+  void consider(SequenceShape shape) {
+    if (!is_possible(shape) || !places_weights(shape)) return;
+    const double cycles = cycles_of(sizes_, pass_, shape, gpu_);
+    const bool compares = best.one_launch || gpu_.kind != PlanKind::OneLaunch;
+    if (!compares || cycles < best.cycles) best = {true, shape, cycles};
   }
-  const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
+
+  bool is_possible(const SequenceShape& shape) const {
+    if (sets_at_once(shape, gpu_) == 0) return false;
+    if (shape.rows == 2 && (!shape.small_floats() || shape.splits > 1)) return false;
+    if (sizes_.normalises && shape.blocks == 1)
+      return false;  // Note [Sums of a row] is for clusters
+    const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
+    return shape.groups * shape.sum_copies() <= kMostBarriers && shape.warps() <= kMostWarps &&
+           shape.splits >= shape.finishers() && shape.splits <= shape.tiles() &&
+           (!shape.grid || every_warp_multiplies);
+  }
+
+  // Divides the weights among registers, shared memory and, if they fit in neither, memory. False if that is impossible.
+  bool places_weights(SequenceShape& shape) const {
+    for (;; ++shape.streamed_tiles) {
+      const int in_registers = tiles_in_registers(sizes_, pass_, shape);
+      const int others = warp_products(sizes_, pass_, shape).tiles - in_registers;
+      if (in_registers < 1) return false;
+      shape.shared_tiles = std::max(0, others - shape.streamed_tiles);
+      if (shared_bytes(sizes_, pass_, shape) <= gpu_.shared_bytes) return true;
+      if (!shape.grid || shape.phases > 1 || shape.streamed_tiles >= others) return false;
+    }
+  }
+
+  const SequenceSizes& sizes_;
+  SequencePass pass_;
+  const SequenceGpu& gpu_;
+  bool floats_ = sizes_.type == ElementType::Float, tf32_ = sizes_.tf32 && gpu_.architecture >= 80;
+  int bytes_ = floats_ ? 4 : 2;
+  int groups_ = static_cast<int>(sizes_.hidden_size + 15) / SequenceShape::kUnits;
+};
+
+}  // namespace
+
+SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
+  Search search(sizes, pass, gpu);
+  const SequencePlan steps = search.best;
+  if (!may_be_one_launch(sizes, gpu)) return steps;
+  search.consider_clusters();
+  search.consider_grids();
+  SequencePlan best = search.best;
+  if (best.one_launch && steps_are_quicker(sizes, pass, best, gpu)) best = steps;
   if (best.one_launch) best.shared_bytes = bytes_apart(sizes, pass, best.shape, gpu);
   if (best.shape.grid) {
+    const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
     const int64_t sets = best.shape.sets(sizes.batch_size, sizes.recurrences());
     const int64_t at_once = std::min<int64_t>(sets, sets_at_once(best.shape, gpu));
     best.workspace = best.shape.operands_bytes(sizes.steps, sets, arrays) +

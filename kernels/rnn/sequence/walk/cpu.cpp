@@ -25,126 +25,165 @@ void for_each_part(const SequenceSizes& sizes,
   });
 }
 
-template <typename scalar_t>
-void walk_forward(const SequenceForwardArgs& args, void (*step)(const CellForwardRow&)) {
+// Some units of a row, for all steps.
+template <typename scalar_t, typename Args>
+struct Part {
   using acc_t = opmath_t<scalar_t>;
-  const int64_t hidden = args.hidden_size, of_state = args.batch_size * hidden;
-  for_each_part(args, [&](int64_t row, int64_t unit, int64_t units) {
-    const int64_t place = row * hidden + unit;
-    const auto states = aligned_array<acc_t>(args.states * units);
-    const auto* old_h = static_cast<const scalar_t*>(args.old_h);
-    const auto* old_cells = static_cast<const acc_t*>(args.old_cells);
-    const auto set = [&](const scalar_t* h, const acc_t* cells, int64_t first) {
-      copy_row(h ? h + first : nullptr, units, states.get());
-      for (int s = 1; s < args.states; ++s) {
-        copy_row(cells ? cells + (s - 1) * of_state + first : nullptr, units,
-                 states.get() + s * units);
-      }
-    };
-    set(old_h, old_cells, place);
-    CellForwardRow cell{};
+
+  const Args& args;
+  int64_t row, unit, units;
+  int64_t hidden = args.hidden_size, of_state = args.batch_size * hidden;
+  int64_t place = row * hidden + unit;
+  int count = args.states;
+  AlignedArray<acc_t> states = aligned_array<acc_t>(count * units);  // or their gradients
+
+  acc_t* state(int s) const { return states.get() + s * units; }
+
+  // From h and cells at `first`; null pointers stand for zeros.
+  void read_states(const void* h, const void* cells, int64_t first) const {
+    const auto* of_h = static_cast<const scalar_t*>(h);
+    const auto* of_cells = static_cast<const acc_t*>(cells);
+    copy_row(of_h ? of_h + first : nullptr, units, state(0));
+    for (int s = 1; s < count; ++s) {
+      copy_row(of_cells ? of_cells + (s - 1) * of_state + first : nullptr, units, state(s));
+    }
+  }
+
+  void write_states(void* h, void* cells) const {
+    if (h != nullptr) copy_row(state(0), units, static_cast<scalar_t*>(h) + place);
+    for (int s = 1; s < count && cells != nullptr; ++s) {
+      copy_row(state(s), units, static_cast<acc_t*>(cells) + (s - 1) * of_state + place);
+    }
+  }
+
+  template <typename Row>
+  Row row_of_cell() const {
+    Row cell{};
     cell.units = units, cell.gate_stride = hidden, cell.parameter_stride = hidden;
-    if (args.parameters != nullptr) {
+    cell.state_stride = units, cell.cell_stride = of_state;
+    if (args.SequenceSizes::parameters > 0) {
       cell.parameters = static_cast<const scalar_t*>(args.parameters) + unit;
     }
-    cell.acc_states = states.get(), cell.state_stride = units, cell.cell_stride = of_state;
+    return cell;
+  }
+};
+
+template <typename scalar_t>
+using ForwardPart = Part<scalar_t, SequenceForwardArgs>;
+template <typename scalar_t>
+using BackwardPart = Part<scalar_t, SequenceBackwardArgs>;
+
+// Prepares a step; false if the row holds.
+template <typename scalar_t>
+bool prepare(const ForwardPart<scalar_t>& part, int64_t t, CellForwardRow& cell) {
+  using acc_t = opmath_t<scalar_t>;
+  const SequenceForwardArgs& args = part.args;
+  const int64_t row = part.row, unit = part.unit;
+  scalar_t* output = row_of<scalar_t>(args.output, t, row) + unit;
+  const uint8_t control = control_of(args, t, row);
+  if (control == kHolds) {
+    std::fill_n(output, part.units, scalar_t(0));
+    return false;
+  }
+  if (control == kResets) {
+    part.read_states(row_of<scalar_t>(args.reset_h, t, row),
+                     row_of<acc_t>(args.reset_cells, t, row), unit);
+  }
+  cell.gates = row_of<scalar_t>(args.gates, t, row) + unit;
+  cell.output = output;
+  if (args.saved_cells.data != nullptr) {
+    cell.acc_saved_cells = row_of<acc_t>(args.saved_cells, t, row) + unit;
+  }
+  return true;
+}
+
+template <typename scalar_t>
+void walk_forward(const SequenceForwardArgs& args, void (*step)(const CellForwardRow&)) {
+  for_each_part(args, [&](int64_t row, int64_t unit, int64_t units) {
+    const ForwardPart<scalar_t> part{args, row, unit, units};
+    part.read_states(args.old_h, args.old_cells, part.place);
+    auto cell = part.template row_of_cell<CellForwardRow>();
+    cell.acc_states = part.state(0);
     for (int64_t t = 0; t < args.steps; ++t) {
-      scalar_t* output = row_of<scalar_t>(args.output, t, row) + unit;
-      const uint8_t control = control_of(args, t, row);
-      if (control == kHolds) {
-        std::fill_n(output, units, scalar_t(0));
-        continue;
-      }
-      if (control == kResets) {
-        set(row_of<scalar_t>(args.reset_h, t, row), row_of<acc_t>(args.reset_cells, t, row), unit);
-      }
-      cell.gates = row_of<scalar_t>(args.gates, t, row) + unit;
-      cell.output = output;
-      if (args.saved_cells.data != nullptr) {
-        cell.acc_saved_cells = row_of<acc_t>(args.saved_cells, t, row) + unit;
-      }
-      step(cell);
+      if (prepare(part, t, cell)) step(cell);
     }
-    copy_row(states.get(), units, static_cast<scalar_t*>(args.new_h) + place);
-    for (int s = 1; s < args.states; ++s) {
-      copy_row(states.get() + s * units, units,
-               static_cast<acc_t*>(args.new_cells) + (s - 1) * of_state + place);
-    }
+    part.write_states(args.new_h, args.new_cells);
   });
+}
+
+template <typename scalar_t>
+bool prepare(const BackwardPart<scalar_t>& part, int64_t t, CellBackwardRow& cell) {
+  using acc_t = opmath_t<scalar_t>;
+  const SequenceBackwardArgs& args = part.args;
+  const int64_t row = part.row, unit = part.unit;
+  cell.grad_gates = row_of<scalar_t>(args.grad_gates, t, row) + unit;
+  const uint8_t control = control_of(args, t, row);
+  if (control == kHolds) {
+    for (int g = 0; g < args.SequenceSizes::gates; ++g) {
+      std::fill_n(static_cast<scalar_t*>(cell.grad_gates) + g * part.hidden, part.units,
+                  scalar_t(0));
+    }
+    return false;
+  }
+  const bool first = t == 0 || control_of(args, t - 1, row) == kHolds;
+  const auto* old_h = static_cast<const scalar_t*>(args.old_h);
+  const scalar_t* before = first ? old_h == nullptr ? nullptr : old_h + part.place
+                                 : row_of<scalar_t>(args.output, t - 1, row) + unit;
+  const auto* reset_h = row_of<scalar_t>(args.reset_h, t, row);
+  cell.old_h = control != kResets ? before : reset_h == nullptr ? nullptr : reset_h + unit;
+  if (args.grad_output.data != nullptr) {
+    cell.grad_output = row_of<scalar_t>(args.grad_output, t, row) + unit;
+  }
+  cell.saved_gates = row_of<scalar_t>(args.saved_gates, t, row) + unit;
+  if (part.count > 1) cell.acc_saved_cells = row_of<acc_t>(args.saved_cells, t, row) + unit;
+  return true;
+}
+
+// Adds the gradients of saved cell states, and gives those of a reset to the states that the call gave.
+template <typename scalar_t>
+void finish(const BackwardPart<scalar_t>& part, int64_t t) {
+  using acc_t = opmath_t<scalar_t>;
+  const SequenceBackwardArgs& args = part.args;
+  const int64_t row = part.row, unit = part.unit;
+  if (args.grad_saved_cells.data != nullptr) {  // of the cell states before the step
+    const acc_t* given = row_of<acc_t>(args.grad_saved_cells, t, row) + unit;
+    for (int s = 1; s < part.count; ++s, given += part.of_state) {
+      add_row(given, part.units, part.state(s));
+    }
+  }
+  if (control_of(args, t, row) != kResets) return;
+  auto* of_h = row_of<acc_t>(args.grad_reset_h, t, row);
+  auto* of_cells = row_of<acc_t>(args.grad_reset_cells, t, row);
+  for (int s = 0; s < part.count; ++s) {
+    acc_t* to = s == 0 ? of_h : of_cells == nullptr ? nullptr : of_cells + (s - 1) * part.of_state;
+    if (to != nullptr) add_row(part.state(s), part.units, to + unit);
+    std::fill_n(part.state(s), part.units, acc_t(0));
+  }
 }
 
 template <typename scalar_t>
 void walk_backward(const SequenceBackwardArgs& args, void (*step)(const CellBackwardRow&)) {
   using acc_t = opmath_t<scalar_t>;
-  const int64_t hidden = args.hidden_size, of_state = args.batch_size * hidden;
-  const int states = args.states;
   for_each_part(args, [&](int64_t row, int64_t unit, int64_t units) {
-    const int64_t place = row * hidden + unit;
-    const auto grads = aligned_array<acc_t>(states * units), zeros = aligned_zeros<acc_t>(units);
-    const auto* new_h = static_cast<const scalar_t*>(args.grad_new_h);
-    const auto* new_cells = static_cast<const acc_t*>(args.grad_new_cells);
-    copy_row(new_h ? new_h + place : nullptr, units, grads.get());
-    for (int s = 1; s < states; ++s) {
-      copy_row(new_cells ? new_cells + (s - 1) * of_state + place : nullptr, units,
-               grads.get() + s * units);
-    }
-    CellBackwardRow cell{};
-    cell.units = units, cell.gate_stride = hidden, cell.parameter_stride = hidden;
+    const BackwardPart<scalar_t> part{args, row, unit, units};
+    const auto zeros = aligned_zeros<acc_t>(units);
+    part.read_states(args.grad_new_h, args.grad_new_cells, part.place);
+    auto cell = part.template row_of_cell<CellBackwardRow>();
     cell.acc_grad_h = zeros.get();  // no product adds to it
-    cell.acc_grad_states = grads.get(), cell.state_stride = units, cell.cell_stride = of_state;
+    cell.acc_grad_states = part.state(0);
     if (args.SequenceSizes::parameters > 0) {
-      auto* sums = static_cast<acc_t*>(args.grad_parameters) + place;
+      auto* sums = static_cast<acc_t*>(args.grad_parameters) + part.place;
       for (int p = 0; p < args.SequenceSizes::parameters; ++p) {
-        std::fill_n(sums + p * of_state, units, acc_t(0));
+        std::fill_n(sums + p * part.of_state, units, acc_t(0));
       }
-      cell.parameters = static_cast<const scalar_t*>(args.parameters) + unit;
       cell.acc_grad_parameters = sums;
     }
-    const auto* old_h = static_cast<const scalar_t*>(args.old_h);
     for (int64_t t = args.steps - 1; t >= 0; --t) {
-      scalar_t* grad_gates = row_of<scalar_t>(args.grad_gates, t, row) + unit;
-      const uint8_t control = control_of(args, t, row);
-      if (control == kHolds) {
-        for (int g = 0; g < args.SequenceSizes::gates; ++g) {
-          std::fill_n(grad_gates + g * hidden, units, scalar_t(0));
-        }
-        continue;
-      }
-      const bool first = t == 0 || control_of(args, t - 1, row) == kHolds;
-      const scalar_t* before = first ? old_h == nullptr ? nullptr : old_h + place
-                                     : row_of<scalar_t>(args.output, t - 1, row) + unit;
-      const auto* reset_h = row_of<scalar_t>(args.reset_h, t, row);
-      cell.old_h = control != kResets ? before : reset_h == nullptr ? nullptr : reset_h + unit;
-      if (args.grad_output.data != nullptr) {
-        cell.grad_output = row_of<scalar_t>(args.grad_output, t, row) + unit;
-      }
-      cell.saved_gates = row_of<scalar_t>(args.saved_gates, t, row) + unit;
-      if (states > 1) cell.acc_saved_cells = row_of<acc_t>(args.saved_cells, t, row) + unit;
-      cell.grad_gates = grad_gates;
+      if (!prepare(part, t, cell)) continue;
       step(cell);
-      if (args.grad_saved_cells.data != nullptr) {  // of the cell states before the step
-        const acc_t* given = row_of<acc_t>(args.grad_saved_cells, t, row) + unit;
-        for (int s = 1; s < states; ++s, given += of_state) {
-          add_row(given, units, grads.get() + s * units);
-        }
-      }
-      if (control != kResets) continue;
-      auto* of_h = row_of<acc_t>(args.grad_reset_h, t, row);
-      auto* of_cells = row_of<acc_t>(args.grad_reset_cells, t, row);
-      for (int s = 0; s < states; ++s) {
-        acc_t* to = s == 0 ? of_h : of_cells == nullptr ? nullptr : of_cells + (s - 1) * of_state;
-        acc_t* from = grads.get() + s * units;
-        if (to != nullptr) add_row(from, units, to + unit);
-        std::fill_n(from, units, acc_t(0));
-      }
+      finish(part, t);
     }
-    if (args.grad_old_h != nullptr) {
-      copy_row(grads.get(), units, static_cast<scalar_t*>(args.grad_old_h) + place);
-    }
-    for (int s = 1; s < states && args.grad_old_cells != nullptr; ++s) {
-      copy_row(grads.get() + s * units, units,
-               static_cast<acc_t*>(args.grad_old_cells) + (s - 1) * of_state + place);
-    }
+    part.write_states(args.grad_old_h, args.grad_old_cells);
   });
 }
 
