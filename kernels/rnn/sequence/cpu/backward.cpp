@@ -128,55 +128,56 @@ class BackwardSequence {
   void run_row(int64_t step, int64_t row, const SequenceShare& share) {
     const int64_t unit = share.block * kLanes;
     const int64_t units = std::min(share.block_end * kLanes, hidden_) - unit;
-    if (step > 0) {
-      const scalar_t* next = row_of<scalar_t>(args_.saved_gates, step - 1, row) + unit;
-      for (int g = 0; g < args_.SequenceSizes::gates; ++g)
-        prefetch_row(next + g * gate_stride_, units);
-      if (args_.grad_output.data != nullptr) {
-        prefetch_row(row_of<scalar_t>(args_.grad_output, step - 1, row) + unit, units);
-      }
-      for (int s = 1; s < args_.states; ++s) {
-        prefetch_row(
-            row_of<acc_t>(args_.saved_cells, step - 1, row) + (s - 1) * cells_stride_ + unit,
-            units);
-      }
-    }
+    if (step > 0) prefetch(step - 1, row, unit, units);
     scalar_t* grad_gates = row_of<scalar_t>(args_.grad_gates, step, row) + unit;
     scalar_t* grad_hidden = grad_gates;
     if (!args_.adds_gates) grad_hidden = row_of<scalar_t>(args_.grad_hidden, step, row) + unit;
-    const bool holds = control_of(args_, step, row) == kHolds;
-    if (holds) {
+    if (control_of(args_, step, row) == kHolds) {
       hold_row(step, row, unit, units, grad_gates, grad_hidden);
     } else {
-      CellBackwardRow cell{};
-      cell.units = units;
-      cell.gate_stride = gate_stride_;
-      cell.parameter_stride = units_;
-      if (args_.grad_output.data != nullptr) {
-        cell.grad_output = row_of<scalar_t>(args_.grad_output, step, row) + unit;
-      }
-      cell.acc_grad_h = grad_h(row) + unit;
-      cell.acc_grad_states = grad_state(0, row) + unit;
-      cell.state_stride = states_stride_;
-      cell.cell_stride = cells_stride_;
-      if (!args_.adds_gates) cell.gates = row_of<scalar_t>(args_.gates, step, row) + unit;
-      cell.saved_gates = row_of<scalar_t>(args_.saved_gates, step, row) + unit;
-      if (args_.SequenceSizes::parameters > 0) {
-        cell.parameters = static_cast<const scalar_t*>(args_.parameters) + unit;
-        cell.acc_grad_parameters = grad_parameter(0, row) + unit;
-      }
-      if (const scalar_t* old_h = old_h_of(step, row)) cell.old_h = old_h + unit;
-      if (args_.states > 1) {
-        cell.acc_saved_cells = row_of<acc_t>(args_.saved_cells, step, row) + unit;
-      }
-      cell.grad_gates = grad_gates;
-      cell.grad_hidden = grad_hidden;
-      cell_(cell);
+      derive_row(step, row, unit, units, grad_gates, grad_hidden);
+      if (args_.grad_saved_cells.data != nullptr) add_given(step, row, unit, units);
     }
-    if (args_.grad_saved_cells.data != nullptr && !holds) add_given(step, row, unit, units);
     for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
       copy_row(grad_hidden + g * gate_stride_, units, gates(step, row) + g * hidden_ + unit);
     }
+  }
+
+  void prefetch(int64_t step, int64_t row, int64_t unit, int64_t units) const {
+    const scalar_t* saved = row_of<scalar_t>(args_.saved_gates, step, row) + unit;
+    for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
+      prefetch_row(saved + g * gate_stride_, units);
+    }
+    if (args_.grad_output.data != nullptr) {
+      prefetch_row(row_of<scalar_t>(args_.grad_output, step, row) + unit, units);
+    }
+    for (int s = 1; s < args_.states; ++s) {
+      prefetch_row(row_of<acc_t>(args_.saved_cells, step, row) + (s - 1) * cells_stride_ + unit,
+                   units);
+    }
+  }
+
+  void derive_row(int64_t step, int64_t row, int64_t unit, int64_t units, scalar_t* grad_gates,
+                  scalar_t* grad_hidden) {
+    CellBackwardRow cell{.units = units, .gate_stride = gate_stride_, .parameter_stride = units_};
+    if (args_.grad_output.data != nullptr) {
+      cell.grad_output = row_of<scalar_t>(args_.grad_output, step, row) + unit;
+    }
+    cell.acc_grad_h = grad_h(row) + unit;
+    cell.acc_grad_states = grad_state(0, row) + unit;
+    cell.state_stride = states_stride_, cell.cell_stride = cells_stride_;
+    if (!args_.adds_gates) cell.gates = row_of<scalar_t>(args_.gates, step, row) + unit;
+    cell.saved_gates = row_of<scalar_t>(args_.saved_gates, step, row) + unit;
+    if (args_.SequenceSizes::parameters > 0) {
+      cell.parameters = static_cast<const scalar_t*>(args_.parameters) + unit;
+      cell.acc_grad_parameters = grad_parameter(0, row) + unit;
+    }
+    if (const scalar_t* old_h = old_h_of(step, row)) cell.old_h = old_h + unit;
+    if (args_.states > 1) {
+      cell.acc_saved_cells = row_of<acc_t>(args_.saved_cells, step, row) + unit;
+    }
+    cell.grad_gates = grad_gates, cell.grad_hidden = grad_hidden;
+    cell_(cell);
   }
 
   // Adds the caller's gradient of the cell states before the step.
