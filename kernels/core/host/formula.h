@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/elu_ops.h>
-#include <ATen/ops/log_sigmoid_ops.h>
+#include <ATen/ops/softplus_ops.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace lltm_jit {

@@ -160,7 +160,9 @@ inline TensorValue elu(const TensorValue& x) {
 // This avoids where_positive() and abs(), whose derivatives jump at 0.
 inline TensorValue softplus(const TensorValue& x) {
   if (x.is_constant()) return TensorValue(softplus(x.constant));
-  return -TensorValue(at::_ops::log_sigmoid::call(-x.tensor));
+  constexpr int kThreshold = 40;  // beyond it, log(1 + exp(x)) is x in double, too
+  // Not by log_sigmoid, which fails on a GPU under vmap() of vmap().
+  return TensorValue(at::_ops::softplus::call(x.tensor, 1, kThreshold));
 }
 
 }  // namespace lltm_jit

@@ -48,7 +48,7 @@ __device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int64_t place = i * copy.source_column_stride;
-      result.values[i] = i < inside ? from[place] : T{};
+      result.values[i] = i < inside && copy.source ? from[place] : T{};
       if constexpr (!std::is_same_v<T, Pair>) {
         if (copy.addend && i < inside) {
           const T* addend = static_cast<const T*>(copy.addend) + source;
@@ -107,7 +107,7 @@ Work work_of(RowCopy copy, int bytes) {
   work.all_packs = rows * packs;
   work.packs = Divisor(packs, work.all_packs);
   work.rows = Divisor(copy.rows, rows);
-  work.whole_source = !copy.addend && copy.source_column_stride == 1 &&
+  work.whole_source = copy.source && !copy.addend && copy.source_column_stride == 1 &&
                       whole(copy.source, copy.source_part_stride, copy.source_row_stride);
   work.whole_target = whole(copy.target, copy.part_stride, copy.row_stride);
   work.pairs = pairs;

@@ -10,7 +10,7 @@ namespace lltm_jit {
 
 // A copy that writes the whole target; elements that the source lacks become zero.
 struct RowCopy {
-  const void* source;
+  const void* source;  // or null for zeros
   const void* addend;  // added to the source, with its layout; or null
   void* target;
   int64_t parts, rows, columns;                                         // of the target

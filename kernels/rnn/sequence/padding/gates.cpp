@@ -130,8 +130,12 @@ void copy_rows(const RowsToCopy& copy, const Rows& from, const Rows& to) {
   if (to.rows > rows || to.columns > columns) {
     part(copy.to, to, to.rows, to.columns).zero_();
   }
-  const Tensor source = part(copy.from, from, rows, columns);
-  common.copy_(copy.addend.defined() ? source + part(copy.addend, from, rows, columns) : source);
+  if (copy.zero) {
+    common.zero_();
+  } else {
+    const Tensor source = part(copy.from, from, rows, columns);
+    common.copy_(copy.addend.defined() ? source + part(copy.addend, from, rows, columns) : source);
+  }
 }
 
 }  // namespace
@@ -151,7 +155,7 @@ void copy_rows(const std::vector<RowsToCopy>& all) {
     if (copy.to.is_cuda() && copy.to.scalar_type() != at::kDouble) {
       of_gpu.type = floating_type(copy.to.scalar_type());
       of_gpu.copies[of_gpu.count++] = {
-          .source = copy.from.const_data_ptr(),
+          .source = copy.zero ? nullptr : copy.from.const_data_ptr(),
           .addend = copy.addend.defined() ? copy.addend.const_data_ptr() : nullptr,
           .target =
               static_cast<char*>(copy.to.mutable_data_ptr()) + to.first * copy.to.element_size(),
@@ -217,22 +221,35 @@ Tensor readable_weights(const Tensor& weight_hh, bool padded) {
 }
 
 PaddedOutputs::PaddedOutputs(const SequenceBackwardInputs& in) {
-  const int64_t directions = in.in.bidirectional ? 2 : 1, rows = in.output.size(1);
+  const int64_t steps = in.output.size(0), rows = in.output.size(1);
+  const int64_t directions = in.in.bidirectional ? 2 : 1;
   const int64_t hidden_size = in.output.size(2) / directions, size = padded_size(hidden_size);
   std::vector<RowsToCopy> copies;
-  // A copy of steps, whose rows are each direction's units.
-  const auto padded = [&](const Tensor& steps) {
+  const auto copy = [&](const Tensor& from, const Tensor& to, bool zero = false) {
+    // Makes each direction's units a row.
     const auto apart = [&](const Tensor& tensor, int64_t units) {
       return directions > 1 ? tensor.reshape({-1, directions * rows, units}) : tensor;
     };
-    const Tensor copy = empty({steps.size(0), rows, directions * size}, steps);
-    copies.push_back({.from = apart(steps, hidden_size), .to = apart(copy, size)});
-    return copy;
+    copies.push_back({.from = apart(from, hidden_size), .to = apart(to, size), .zero = zero});
   };
-  output = padded(in.output);
-  if (in.grad_output) grad_output = padded(*in.grad_output);
+  const bool starts_first = directions > 1 || !in.in.reverse;
+  const bool starts_last = directions > 1 || in.in.reverse;
+  const Tensor all =
+      empty({starts_first + steps + starts_last, rows, directions * size}, in.output);
+  output = all.narrow(0, starts_first, steps);
+  copy(in.output, output);
   const GivenStates given = GivenStates::of_h(in.in);
-  if (given.first) h.first = padded(given.first->unsqueeze(0)).squeeze(0);
+  const Tensor old = given.first ? given.first->unsqueeze(0) : in.output.narrow(0, 0, 1);
+  for (int64_t end = 0; end < 2; ++end) {
+    if (!(end == 0 ? starts_first : starts_last)) continue;
+    const Tensor before = all.narrow(0, end == 0 ? 0 : all.size(0) - 1, 1);
+    copy(old, before, /*zero=*/!given.first);
+    if (given.first) h.first = before.squeeze(0);
+  }
+  if (in.grad_output) {
+    grad_output = empty({steps, rows, directions * size}, in.output);
+    copy(*in.grad_output, *grad_output);
+  }
   copy_rows(copies);
   if (given.resets) h.resets = resize(*given.resets, 2, size);
 }

@@ -54,6 +54,7 @@ struct RowsToCopy {
   int64_t parts = 0;
   int64_t piece = 0, pieces = 1;  // of `to`, which several copies may fill
   Tensor addend{};                // added to `from`, with its layout
+  bool zero = false;              // writes zeros in place of `from`
 };
 // Copies all, in one launch on a GPU.
 void copy_rows(const std::vector<RowsToCopy>& all);
@@ -62,7 +63,8 @@ void copy_rows(const std::vector<RowsToCopy>& all);
 Tensor readable(const Tensor& tensor);
 Tensor readable_weights(const Tensor& weight_hh, bool padded);
 
-// The tensors that the backward pass of padded gates reads, padded with zeros.
+// The tensors that the backward pass of padded gates reads, padded with zeros. Kernels read the step before the first
+// one in front of `output`, or behind it if the steps are reversed.
 struct PaddedOutputs {
   Tensor output;
   GivenStates h{{}, 2};
