@@ -104,7 +104,7 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
                                              at::ArrayRef<int64_t> gpu);
 
 // Whether both directions of a layer run in one call, over a sequence from its two ends: on a CPU if there are many rows;
-// on a GPU if one launch does, also in the backward pass, if there is one.
+// on a GPU if one persistent kernel does, also in the backward pass, if there is one.
 bool directions_together(const Tensor& input, int64_t hidden_size, int64_t heads,
                          std::string_view cell, bool padded, bool training, bool tf32);
 

@@ -17,8 +17,8 @@ inline void bind_sequence(py::module_ m) {
       .value("backward", SequencePass::Backward);
   py::enum_<PlanKind>(m, "Kind", py::module_local())
       .value("any", PlanKind::Any)
-      .value("by_steps", PlanKind::BySteps)
-      .value("one_launch", PlanKind::OneLaunch)
+      .value("steps", PlanKind::Steps)
+      .value("persistent", PlanKind::Persistent)
       .value("many_rows", PlanKind::ManyRows);
   bind_record<SequenceSizes>(
       m, "Sizes",
@@ -51,8 +51,8 @@ inline void bind_sequence(py::module_ m) {
       .def("turns", &ManyRowsShape::turns)
       .def("chunk_bytes", &ManyRowsShape::chunk_bytes)
       .def("shared_bytes", &ManyRowsShape::shared_bytes);
-  bind_result<SequencePlan>(m, "Plan", "one_launch shape cycles many_rows workspace shared_bytes",
-                            &SequencePlan::one_launch, &SequencePlan::shape, &SequencePlan::cycles,
+  bind_result<SequencePlan>(m, "Plan", "persistent shape cycles many_rows workspace shared_bytes",
+                            &SequencePlan::persistent, &SequencePlan::shape, &SequencePlan::cycles,
                             &SequencePlan::many_rows, &SequencePlan::workspace,
                             &SequencePlan::shared_bytes);
   m.def("plan", &sequence_plan);

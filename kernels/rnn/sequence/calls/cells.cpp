@@ -2,10 +2,10 @@
 #include "rnn/cells/cells.h"
 
 #include "rnn/cells/layer_norm.h"
-#include "rnn/sequence/by_steps/kernels.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/plan/plan.h"
 #include "rnn/sequence/side_by_side/part.h"
+#include "rnn/sequence/steps/kernels.h"
 #include "rnn/sequence/walk/kernels.h"
 
 namespace lltm_jit {

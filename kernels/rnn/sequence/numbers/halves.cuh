@@ -25,7 +25,7 @@
 // their bits even if all are small, forward down to 2^-28. Below that, an error of 2^-50 remains.
 //
 // A warp's weights have one scale. In B each row of the batch has its own scale, for several tiles
-// at once (kScaled in one_launch/products/warp_weights.cuh). So a row's results depend on no other
+// at once (kScaled in persistent/products/warp_weights.cuh). So a row's results depend on no other
 // row, even if that row is large, infinite or NaN.
 #pragma once
 

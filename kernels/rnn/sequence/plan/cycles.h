@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "rnn/sequence/by_steps/few_rows.h"
 #include "rnn/sequence/plan/plan.h"
+#include "rnn/sequence/steps/few_rows.h"
 
 namespace lltm_jit {
 
@@ -38,7 +38,7 @@ inline int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
   return gpu.clusters[size];
 }
 
-// Whether the blocks of a cluster send each other Note [Parts of sums] (one_launch/products/gradients.cuh).
+// Whether the blocks of a cluster send each other Note [Parts of sums] (persistent/products/gradients.cuh).
 inline bool sends_parts(SequencePass pass, const SequenceShape& shape) {
   return pass == SequencePass::Backward && shape.sends_parts();
 }

@@ -65,7 +65,7 @@ cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, Arg
 template <typename Args>
 cudaError_t launch_plan(const void* kernel, const SequencePlan& plan, int arrays, const Args& args,
                         cudaStream_t stream) {
-  return plan.one_launch ? launch_sets(kernel, plan, arrays, args, stream)
+  return plan.persistent ? launch_sets(kernel, plan, arrays, args, stream)
                          : launch_many_rows(kernel, plan.many_rows, args, stream);
 }
 

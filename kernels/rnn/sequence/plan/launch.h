@@ -1,8 +1,8 @@
 // Launches of the kernels that Python compiles for sequences: a kernel is a handle of the driver, a CUkernel.
 #pragma once
 
-#include "rnn/sequence/by_steps/kernels.h"
 #include "rnn/sequence/plan/plan.h"
+#include "rnn/sequence/steps/kernels.h"
 
 #ifdef LLTM_JIT_CUDA
 namespace lltm_jit {

@@ -9,7 +9,7 @@
 namespace lltm_jit {
 namespace {
 
-// Whether few steps finish before one launch has loaded its weights.
+// Whether few steps finish before a persistent kernel has loaded its weights.
 bool steps_are_quicker(const SequenceSizes& sizes, SequencePass pass, const SequencePlan& plan,
                        const SequenceGpu& gpu) {
   if (gpu.kind != PlanKind::Any) return false;
@@ -24,7 +24,7 @@ constexpr int kFewestSteps = 4;  // of many rows
 // Several recurrences then run one after the other.
 void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
                         SequencePlan* best) {
-  if (!gpu.many_rows || !gpu.grids || gpu.architecture != 90 || gpu.kind == PlanKind::OneLaunch ||
+  if (!gpu.many_rows || !gpu.grids || gpu.architecture != 90 || gpu.kind == PlanKind::Persistent ||
       sizes.normalises) {
     return;
   }
@@ -41,7 +41,7 @@ void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const Seq
   best->workspace = shape.workspace_bytes(sizes.batch_size, sizes.hidden_size, sizes.gates);
 }
 
-bool may_be_one_launch(const SequenceSizes& sizes, const SequenceGpu& gpu) {
+bool may_be_persistent(const SequenceSizes& sizes, const SequenceGpu& gpu) {
   // Tensor cores before 8.0 multiply halves alone, which parts of exact floats are.
   const bool multiplies =
       gpu.architecture >= 80 || (gpu.architecture >= 75 && sizes.type != ElementType::BFloat16);
@@ -50,7 +50,7 @@ bool may_be_one_launch(const SequenceSizes& sizes, const SequenceGpu& gpu) {
   return sizes.type != ElementType::Double && multiplies &&
          (whole || (sizes.steps > 1 && !sizes.normalises)) && sizes.hidden_size <= kMostHidden &&
          sizes.batch_size * sizes.recurrences() <= kMostRows && sizes.steps < int64_t(1) << 31 &&
-         gpu.kind != PlanKind::BySteps;
+         gpu.kind != PlanKind::Steps;
 }
 
 // Looks for the shape of a persistent kernel with the fewest cycles.
@@ -105,7 +105,7 @@ class Search {
   void consider(SequenceShape shape) {
     if (!is_possible(shape) || !places_weights(shape)) return;
     const double cycles = cycles_of(sizes_, pass_, shape, gpu_);
-    const bool compares = best.one_launch || gpu_.kind != PlanKind::OneLaunch;
+    const bool compares = best.persistent || gpu_.kind != PlanKind::Persistent;
     if (!compares || cycles < best.cycles) best = {true, shape, cycles};
   }
 
@@ -145,12 +145,12 @@ class Search {
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
   Search search(sizes, pass, gpu);
   const SequencePlan steps = search.best;
-  if (!may_be_one_launch(sizes, gpu)) return steps;
+  if (!may_be_persistent(sizes, gpu)) return steps;
   search.consider_clusters();
   search.consider_grids();
   SequencePlan best = search.best;
-  if (best.one_launch && steps_are_quicker(sizes, pass, best, gpu)) best = steps;
-  if (best.one_launch) best.shared_bytes = bytes_apart(sizes, pass, best.shape, gpu);
+  if (best.persistent && steps_are_quicker(sizes, pass, best, gpu)) best = steps;
+  if (best.persistent) best.shared_bytes = bytes_apart(sizes, pass, best.shape, gpu);
   if (best.shape.grid) {
     const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
     const int64_t sets = best.shape.sets(sizes.batch_size, sizes.recurrences());
@@ -164,12 +164,12 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
 
 SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan) {
   const SequenceShape& shape = plan.shape;
-  if (!plan.one_launch) {
+  if (!plan.persistent) {
     gpu.many_rows = false;
   } else if (shape.grid) {
     gpu.grids = false;
   } else if (shape.blocks == 1) {
-    gpu.architecture = 0;  // if not even one block runs, no plan has one launch
+    gpu.architecture = 0;  // if not even one block runs, no plan is persistent
   } else {
     for (int i = 0; i < kClusterSizes; ++i) {
       if (2 << i >= shape.blocks) gpu.clusters[i] = 0;

@@ -7,14 +7,14 @@
 
 #include "rnn/sequence/kernels.h"
 #include "rnn/sequence/many_rows/shape.h"
-#include "rnn/sequence/one_launch/shape.h"
+#include "rnn/sequence/persistent/shape.h"
 
 namespace lltm_jit {
 
 constexpr int kClusterSizes = 4;  // 2, 4, 8 and 16 blocks
 
 // Which kinds of plans are allowed, to compare their times.
-enum class PlanKind : int8_t { Any, BySteps, OneLaunch, ManyRows };
+enum class PlanKind : int8_t { Any, Steps, Persistent, ManyRows };
 
 struct SequenceGpu {
   int architecture;  // that the loaded code was made for: 90 for 9.0
@@ -30,7 +30,7 @@ struct SequenceGpu {
 enum class SequencePass : int8_t { Forward, Backward };
 
 struct SequencePlan {
-  bool one_launch;  // else many_rows if it has blocks, else step by step
+  bool persistent;  // else many_rows if it has blocks, else step by step
   SequenceShape shape;
   double cycles;          // of a step, as estimated
   int shared_bytes = 0;   // of a block of the shape, Note [Blocks apart]
@@ -49,7 +49,7 @@ inline auto members_of(const ManyRowsShape& shape) {
   return std::make_tuple(a, b, c, d, e, f, g, h);
 }
 
-// A cell that normalises runs in a cluster, Note [Sums of a row] (one_launch/exchange/row_sums.cuh), or
+// A cell that normalises runs in a cluster, Note [Sums of a row] (persistent/exchange/row_sums.cuh), or
 // step by step, Note [A block for each row].
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu);
 

@@ -10,11 +10,11 @@
 
 #include "core/launch/device.h"
 #include "core/python/variant.h"
-#include "rnn/sequence/by_steps/product.h"
 #include "rnn/sequence/plan/launch.h"
 #include "rnn/sequence/plan/plan.h"
 #include "rnn/sequence/plan/refused.h"
 #include "rnn/sequence/plan/run.h"
+#include "rnn/sequence/steps/product.h"
 
 namespace lltm_jit {
 namespace {
@@ -222,7 +222,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   kernel.launch(step, stream);
 }
 
-// ------------------------------------------------------------------------------- in one launch --
+// ---------------------------------------------------------------------------- persistent kernels --
 
 // The kernel of a shape, forward or backward by the arguments; null if there is no compiler for it.
 template <typename Args, typename... Numbers>
@@ -240,14 +240,14 @@ const void* variant_of(const Args& args, const SequencePlan& plan,
 
 template <typename Args>
 const void* variant(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
-  return plan.one_launch ? variant_of(args, plan, members_of(plan.shape), cell)
+  return plan.persistent ? variant_of(args, plan, members_of(plan.shape), cell)
                          : variant_of(args, plan, members_of(plan.many_rows), cell);
 }
 
 // Whether the GPU has accepted the launch.
 template <typename Args>
 bool launch(const void* kernel, const SequencePlan& plan, const Args& args, cudaStream_t stream) {
-  const int blocks = plan.one_launch ? plan.shape.blocks : plan.many_rows.blocks;
+  const int blocks = plan.persistent ? plan.shape.blocks : plan.many_rows.blocks;
   const bool allowed = blocks <= most_launched.load(std::memory_order_relaxed);
   const auto error =
       allowed ? launch_sequence(kernel, plan, args, stream) : cudaErrorInvalidClusterSize;
@@ -271,12 +271,12 @@ std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like)
 // Whether the sequence ran in the first of its plans that the GPU accepts. Without memory or a compiler, it goes
 // step by step.
 template <typename Args>
-bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
-                   cudaStream_t stream) {
+bool run_persistent(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
+                    cudaStream_t stream) {
   SequenceGpu gpu = gpu_of(args);
   while (true) {
     const SequencePlan plan = sequence_plan(args, pass, gpu);
-    if (!plan.one_launch && plan.many_rows.blocks == 0) return false;
+    if (!plan.persistent && plan.many_rows.blocks == 0) return false;
     const void* kernel = variant(args, plan, cell);
     if (!kernel) return false;
     if (!refused.has(c10::cuda::current_device(), kernel)) {
@@ -293,7 +293,7 @@ template <typename Args, typename BySteps>
 bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const CudaCell& cell,
          const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (in_one_launch(args, pass, cell, like, stream)) return true;
+  if (run_persistent(args, pass, cell, like, stream)) return true;
   if (args.recurrences() > 1) return false;
   by_steps(args, cell, like, stream);
   return true;
@@ -302,7 +302,7 @@ bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const Cud
 template <typename Args>
 RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, const Tensor& like) {
   const SequencePlan plan = sequence_plan(args, pass, gpu_of(args));
-  const void* kernel = plan.one_launch ? variant(args, plan, cell) : nullptr;
+  const void* kernel = plan.persistent ? variant(args, plan, cell) : nullptr;
   if (!kernel || refused.has(c10::cuda::current_device(), kernel)) return nullptr;
   const auto workspace = workspace_of(plan, like);
   if (!workspace) return nullptr;

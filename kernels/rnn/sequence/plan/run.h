@@ -14,7 +14,7 @@ namespace lltm_jit {
 
 #ifdef LLTM_JIT_CUDA
 // Enqueued on the current stream, inside a KernelGuard. `like` is any tensor on the device. False: nothing was
-// enqueued, because several recurrences run in one launch or not at all.
+// enqueued, because several recurrences run in one persistent kernel or not at all.
 bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const at::Tensor& like);
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
@@ -23,7 +23,7 @@ bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& ce
 bool runs_at_once(const SequenceSizes& sizes, bool training);
 
 // A function that enqueues parts of a sequence, or some of its recurrences, by the plan for all of `args`; null if
-// they do not run in one launch. It returns false if the GPU has refused the launch.
+// they do not run in one persistent kernel. It returns false if the GPU has refused the launch.
 template <typename Args>
 using RunPart = std::function<bool(Args part)>;
 RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs& args,

@@ -4,7 +4,7 @@
 
 #include "rnn/sequence/plan/variants.h"
 
-#include "rnn/sequence/by_steps/kernels.h"
+#include "rnn/sequence/steps/kernels.h"
 
 namespace lltm_jit {
 namespace {
@@ -59,11 +59,11 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
                      number(sizes.hidden_size) + ", many rows" + (!forward ? ", backward" : saved);
     return request;
   }
-  if (!plan.one_launch && sizes.normalises) {
+  if (!plan.persistent && sizes.normalises) {
     const int units = sizes.hidden_size % kStepUnits == 0 ? kStepUnits : 1;
     return normalised_request(sizes, forward, units, cell);
   }
-  if (!plan.one_launch) {
+  if (!plan.persistent) {
     auto request = request_of(
         "_steps", forward ? "sequence_forward_step" : "sequence_backward_step", sizes, cell);
     request.label += ", step by step";
@@ -102,8 +102,8 @@ VariantRequest walk_request(const SequenceSizes& sizes, bool forward, int units,
 }
 
 bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu) {
-  return !sizes.normalises && sequence_plan(sizes, SequencePass::Forward, gpu).one_launch &&
-         (!training || sequence_plan(sizes, SequencePass::Backward, gpu).one_launch);
+  return !sizes.normalises && sequence_plan(sizes, SequencePass::Forward, gpu).persistent &&
+         (!training || sequence_plan(sizes, SequencePass::Backward, gpu).persistent);
 }
 
 std::vector<VariantRequest> sequence_requests(SequenceSizes sizes, bool training, bool controls,
@@ -115,7 +115,7 @@ std::vector<VariantRequest> sequence_requests(SequenceSizes sizes, bool training
     if (pass == SequencePass::Backward && !training) continue;
     SequenceSizes together = sizes;
     SequencePlan plan = sequence_plan(together, pass, gpu);
-    if (sizes.recurrences() > 1 && (!plan.one_launch || padded_in_turn)) {  // one after the other
+    if (sizes.recurrences() > 1 && (!plan.persistent || padded_in_turn)) {  // one after the other
       together.directions = together.heads = 1;
       plan = sequence_plan(together, pass, gpu);
     }

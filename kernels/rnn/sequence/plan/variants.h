@@ -23,7 +23,7 @@ struct SequenceUse {
   bool all_states = false;  // backward: cell states of all steps have gradients
 };
 
-// A pass in one launch, as its plan has it, or step by step.
+// A pass in a persistent kernel, as its plan has it, or step by step.
 VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
                                 const SequencePlan& plan, const CudaCell& cell);
 
@@ -34,7 +34,7 @@ VariantRequest normalised_request(const SequenceSizes& sizes, bool forward, int 
 VariantRequest walk_request(const SequenceSizes& sizes, bool forward, int units, bool controls,
                             const CudaCell& cell);
 
-// Whether all recurrences run in one launch, forward and, if gradients are wanted, backward.
+// Whether all recurrences run in one persistent kernel, forward and, if gradients are wanted, backward.
 bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu);
 
 // All requests of a call of these sizes.

@@ -31,7 +31,7 @@ int64_t side_by_side_part(const SequenceSizes& sizes, int layers, bool training,
   for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
     if (pass == SequencePass::Backward && !training) continue;
     const SequencePlan one = sequence_plan(sizes, pass, gpu), plan = sequence_plan(all, pass, gpu);
-    if (!plan.one_launch) return 0;
+    if (!plan.persistent) return 0;
     in_turn += layers * (begin + static_cast<double>(sizes.steps) * (one.cycles + product));
     const double step = plan.cycles + (layers - 1) * product;
     for (size_t i = 0; i < std::size(kParts); ++i) {

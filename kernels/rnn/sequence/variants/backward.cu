@@ -1,8 +1,8 @@
-// The backward pass of a sequence in one launch. Constants of its variant, beside those of shape.h:
+// The persistent kernel of the backward pass. Constants of its variant, beside those of shape.h:
 //   ELEMENT      Half, BFloat16 or float
 //   CONTROLS     SequenceControls
 //   ALL_STATES   1 if cell states of all steps have gradients
-#include "rnn/sequence/one_launch/backward.cuh"
+#include "rnn/sequence/persistent/backward.cuh"
 #include "rnn/sequence/variants/shape.h"
 
 using Shape = VariantShape<SequenceShape>;

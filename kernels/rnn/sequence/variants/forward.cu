@@ -1,8 +1,8 @@
-// The forward pass of a sequence in one launch. Constants of its variant, beside those of shape.h:
+// The persistent kernel of the forward pass. Constants of its variant, beside those of shape.h:
 //   ELEMENT      Half, BFloat16 or float
 //   SAVES        SequenceSaves
 //   CONTROLS     SequenceControls
-#include "rnn/sequence/one_launch/forward.cuh"
+#include "rnn/sequence/persistent/forward.cuh"
 #include "rnn/sequence/variants/shape.h"
 
 using Shape = VariantShape<SequenceShape>;

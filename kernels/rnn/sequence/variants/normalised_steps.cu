@@ -1,4 +1,4 @@
-// The steps of a cell that normalises, Note [A block for each row] (by_steps/kernels.h). Constants of a variant:
+// The steps of a cell that normalises, Note [A block for each row] (steps/kernels.h). Constants of a variant:
 //   CELL_HEADER  the header of the cell, as #include takes it
 //   CELL         its type
 //   ELEMENT      Half, BFloat16, float or double
@@ -8,7 +8,7 @@
 using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
 
-#include "rnn/sequence/by_steps/kernels.cuh"
+#include "rnn/sequence/steps/kernels.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     normalised_forward_step(ForwardStepArgs args, Divisor packs) {

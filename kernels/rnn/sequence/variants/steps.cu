@@ -6,7 +6,7 @@
 using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
 
-#include "rnn/sequence/by_steps/kernels.cuh"
+#include "rnn/sequence/steps/kernels.cuh"
 
 // In packs of units if the arrays allow it.
 template <typename Args>

@@ -74,7 +74,7 @@ def test_what_is_planned_can_run(plans, cell, type, name):
     for way, batch_size, hidden_size in itertools.product(ways, BATCH_SIZES, HIDDEN_SIZES):
         of = sizes(plans, batch_size, hidden_size, type, cell)
         plan = plans.plan(of, way, chip)
-        if plan.one_launch:
+        if plan.persistent:
             seen += 1
             assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
             assert plan.shape.bytes == (4 if type == "float" else 2)
@@ -94,7 +94,7 @@ def test_a_cell_that_normalises_runs_in_clusters_or_step_by_step(plans, cell, ty
         of = sizes(plans, batch_size, hidden_size, type, cell)
         plan = plans.plan(of, way, chip)
         assert plan.many_rows.blocks == 0
-        if plan.one_launch:
+        if plan.persistent:
             seen += 1
             assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
             assert plan.shape.blocks > 1
@@ -125,7 +125,7 @@ def test_no_larger_cluster_is_planned_than_the_gpu_can_launch(plans, name, large
     ):
         of = sizes(plans, batch_size, hidden_size, type, cell)
         plan = plans.plan(of, way, chip)
-        if plan.one_launch:
+        if plan.persistent:
             assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
             assert plan.shape.grid or plan.shape.blocks <= max(largest, 1)
             seen.add("grid" if plan.shape.grid else plan.shape.blocks)
@@ -149,7 +149,7 @@ def test_a_refused_launch_takes_the_next_plan_and_at_last_none(plans, name):
         of = sizes(plans, 16, hidden_size, type, cell)
         chip = described(plans, architecture, shared_bytes, sms, clusters(sms, 16))
         refused = []
-        while (plan := plans.plan(of, way, chip)).one_launch:
+        while (plan := plans.plan(of, way, chip)).persistent:
             assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
             kind = "grid" if plan.shape.grid else plan.shape.blocks
             assert kind not in refused

@@ -46,7 +46,7 @@ def launched_blocks(function, directory) -> list[int]:
 
 def planned_blocks(plan, batch_size) -> list[int]:
     """What such a kernel is launched with; nothing where the sequence goes step by step."""
-    return [plan.shape.blocks * -(-batch_size // plan.shape.rows)] if plan.one_launch else []
+    return [plan.shape.blocks * -(-batch_size // plan.shape.rows)] if plan.persistent else []
 
 
 @pytest.mark.parametrize("largest", [1, 2, 4, 8, 16])
@@ -74,7 +74,7 @@ def test_no_larger_cluster_is_launched_than_the_gpu_can(
     plan = plans.plan(of, plans.Pass.forward, this_gpu(plans, clusters))
     assert launched_blocks(run, tmp_path) == planned_blocks(plan, 16)
     expected = bits(run())
-    if not plan.one_launch or not plan.shape.grid:
+    if not plan.persistent or not plan.shape.grid:
         limit(launched=largest)
         assert bits(run()) == expected
 
@@ -196,7 +196,7 @@ def test_sizes_at_which_plans_change(cell, dtype):
     def kernels(hidden_size: int) -> list:
         of = sizes(plans, 2, hidden_size, TYPES[dtype], cell)
         both = [plans.plan(of, way, gpu) for way in (plans.Pass.forward, plans.Pass.backward)]
-        return [(plan.one_launch, plan.shape.grid, plan.shape.blocks > 1) for plan in both]
+        return [(plan.persistent, plan.shape.grid, plan.shape.blocks > 1) for plan in both]
 
     changes = bounds(kernels, range(4, 2400, 4))
     assert changes[-1] > 2048

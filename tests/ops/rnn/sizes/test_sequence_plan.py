@@ -27,7 +27,7 @@ def gpu(plans: Any, name: str = H100) -> Any:
 def blocks(plans: Any, of: Any, name: str = H100, way: str = "forward") -> int:
     """How many blocks a cluster has; 0 where a sequence runs step by step."""
     plan = plans.plan(of, getattr(plans.Pass, way), gpu(plans, name))
-    return plan.shape.blocks if plan.one_launch else 0
+    return plan.shape.blocks if plan.persistent else 0
 
 
 def shape_of(plan: Any) -> tuple[Any, ...]:
@@ -79,7 +79,7 @@ def test_no_gpu_before_8_multiplies_tf32(plans):
     of.tf32 = True
     for way in (plans.Pass.forward, plans.Pass.backward):
         found = [plans.plan(of, way, gpu(plans, name)) for name in ("T4", "L4")]
-        assert [(plan.one_launch, plan.shape.tf32) for plan in found] == [
+        assert [(plan.persistent, plan.shape.tf32) for plan in found] == [
             (True, False),
             (True, True),
         ]
@@ -88,7 +88,7 @@ def test_no_gpu_before_8_multiplies_tf32(plans):
 def test_gpus_before_turing_go_step_by_step(plans):
     chip = gpu(plans, "T4")
     chip.architecture = 70
-    assert not plans.plan(sizes(plans, 16, 32), plans.Pass.forward, chip).one_launch
+    assert not plans.plan(sizes(plans, 16, 32), plans.Pass.forward, chip).persistent
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
@@ -120,7 +120,7 @@ def test_floats_that_fill_the_chip_do_not_go_step_by_step(plans, way, batch_size
     """A grid that reads a part of the weights at each step is quicker than reading all of them."""
     of = sizes(plans, batch_size, 2048, "float", "lstm")
     plan = plans.plan(of, getattr(plans.Pass, way), gpu(plans))
-    assert plan.one_launch
+    assert plan.persistent
     assert plan.shape.grid
     assert plan.shape.streamed_tiles > 0
 
@@ -138,9 +138,9 @@ def test_any_hidden_size_is_planned_as_the_next_multiple_of_a_group(plans, cell,
                 plans.plan(sizes(plans, batch_size, size, type, cell), way, gpu(plans))
                 for size in (hidden_size, group)
             )
-            assert (own.one_launch, own.workspace) == (whole.one_launch, whole.workspace)
+            assert (own.persistent, own.workspace) == (whole.persistent, whole.workspace)
             assert shape_of(own) == shape_of(whole)
-            assert own.one_launch or hidden_size > 1000
+            assert own.persistent or hidden_size > 1000
 
 
 def test_a_grid_has_no_more_blocks_than_the_chip_has_sms(plans):
@@ -215,10 +215,10 @@ def test_the_workspace_holds_what_the_kernels_index(plans, type, cell, way):
             for of.directions in range(1, 2 + (rows < 40)):
                 plan = plans.plan(of, pass_, chip)
                 needed = 0
-                if plan.one_launch and plan.shape.grid:
+                if plan.persistent and plan.shape.grid:
                     needed = of_one_launch(of, plan.shape, way, chip.sms)
                     seen.add("one launch")
-                elif not plan.one_launch and plan.many_rows.blocks:
+                elif not plan.persistent and plan.many_rows.blocks:
                     needed = of_many_rows(of, plan.many_rows)
                     seen.add("many rows")
                 assert plan.workspace >= needed, (rows, hidden_size, of.directions)
@@ -248,8 +248,8 @@ def test_recurrences_are_planned_as_rows_are(plans, way):
         together = recurrences(plans, 64, hidden_size, directions, heads)
         rows = recurrences(plans, 64 * directions * heads, hidden_size, 1, 1)
         both = [plans.plan(of, getattr(plans.Pass, way), gpu(plans)) for of in (together, rows)]
-        assert both[0].one_launch
-        if both[1].one_launch:
+        assert both[0].persistent
+        if both[1].persistent:
             assert shape_of(both[0]) == shape_of(both[1])
             assert both[0].workspace == both[1].workspace
 
@@ -282,7 +282,7 @@ def test_an_sm_has_no_room_for_more_blocks_than_it_needs_to_take(plans, way, typ
         of = sizes(plans, batch_size, hidden_size, type, "lstm")
         plan = plans.plan(of, pass_, chip)
         shape, at_once = plan.shape, chip.sms
-        if not plan.one_launch:
+        if not plan.persistent:
             continue
         if shape.blocks > 1:
             at_once = chip.clusters[shape.blocks.bit_length() - 2]
@@ -315,7 +315,7 @@ def test_clusters_of_a_grid_take_many_rows(plans, way, cell, type):
         shape = plan.many_rows
         assert shape.scaled == of.tf32
         assert shape.turns(batch_size) == 1
-        assert not plan.one_launch
+        assert not plan.persistent
         assert shape.blocks == (2 if way == "forward" else 8)
         clusters = -(-hidden_size // shape.units)
         assert clusters <= chip.clusters[0 if way == "forward" else 2]
@@ -331,7 +331,7 @@ def test_clusters_of_a_grid_take_many_rows(plans, way, cell, type):
         assert after.many_rows.blocks == 0
         of.directions = 2
         both = plans.plan(of, way_of, chip)
-        assert (both.one_launch, both.many_rows.blocks) == (False, 0)
+        assert (both.persistent, both.many_rows.blocks) == (False, 0)
 
 
 def test_more_rows_of_floats_take_turns(plans):
@@ -356,9 +356,9 @@ def test_plans_of_one_kind(plans, size):
         chip.kind = getattr(plans.Kind, name)
         plan = plans.plan(sizes(plans, *size), plans.Pass.forward, chip)
         many_rows = plan.many_rows.blocks > 0
-        return "one_launch" if plan.one_launch else "many_rows" if many_rows else "by_steps"
+        return "persistent" if plan.persistent else "many_rows" if many_rows else "steps"
 
-    kinds = ("by_steps", "one_launch", "many_rows")
+    kinds = ("steps", "persistent", "many_rows")
     assert tuple(map(kind, kinds)) == kinds
     assert kind("any") in kinds
 
@@ -370,7 +370,7 @@ def test_few_steps_are_over_before_one_launch_has_its_weights(plans, way, few):
         of = sizes(plans, *size, "half", "lstm")
         for steps in range(1, 65):
             of.steps = steps
-            if plans.plan(of, getattr(plans.Pass, way), gpu(plans)).one_launch:
+            if plans.plan(of, getattr(plans.Pass, way), gpu(plans)).persistent:
                 return steps - 1
         return 64
 
@@ -389,7 +389,7 @@ def test_few_rows_floats_and_chips_without_clusters_have_no_plan_of_many_rows(pl
     few_steps = sizes(plans, 200, 800)
     few_steps.steps = 3  # for which the weights are not worth their way to shared memory
     plan = plans.plan(few_steps, forward, gpu(plans))
-    assert (plan.one_launch, plan.many_rows.blocks) == (False, 0)
+    assert (plan.persistent, plan.many_rows.blocks) == (False, 0)
     for size in [(64, 1152), (80, 1024), (257, 1024), (80, 2116), (80, 1152, "float")]:
         assert not taken(*size)
     assert not taken(80, 1152, chip=described(plans, 90, 227 * 1024, 132, (0, 0, 0, 0)))

@@ -1,0 +1,71 @@
+// The input's part of the gates, which a finishing lane reads some steps ahead.
+#pragma once
+
+#include "rnn/sequence/persistent/lanes/place.cuh"
+#include "rnn/sequence/persistent/load/read_ahead.cuh"
+
+namespace lltm_jit {
+
+template <typename Shape, typename scalar_t, int kGates>
+class InputGates {
+  static constexpr SequenceShape kShape = Shape::kShape;
+
+ public:
+  // Of a step: packs, and once arranged, element by element.
+  struct Step {
+    Words<kShape.words()> gates[kGates];
+  };
+
+  __device__ __forceinline__ InputGates(const LanePlace<Shape>& place, const SequenceArray& gates,
+                                        uint32_t shared)
+      : place_(place), ring_(place.lane, shared), array_(gates) {}
+  __device__ __forceinline__ void start(const LanePack<Shape>& pack) {
+    exists_ = pack.exists();
+    from_ = place_.first_of_gates(array_);
+    step_bytes_.start(place_, array_.step_stride);
+  }
+
+  // All but one of the steps that fit in the ring; read() brings the others.
+  __device__ __forceinline__ void begin() {
+    for (int i = 0; i < kShape.forward_stages() - 1; ++i) bring(i);
+  }
+  __device__ __forceinline__ void read(int step) {
+    if (!place_.lane.finishes()) return;
+    ring_.wait();
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      step_.gates[g] = ring_.pack(g);
+    }
+    bring(step + kShape.forward_stages() - 1);
+  }
+  __device__ __forceinline__ void arrange() {
+    if (!place_.lane.finishes()) return;
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) step_.gates[g] = transpose<scalar_t>(step_.gates[g]);
+  }
+  // The gates that were read last.
+  __device__ __forceinline__ const Step& step() const { return step_; }
+
+ private:
+  __device__ __forceinline__ void bring(int step) {
+    if (!place_.lane.finishes()) return;
+    if (step < place_.steps) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        ring_.bring_pack(g, from_ + place_.gate_bytes(g), exists_);
+      }
+    }
+    ring_.commit();
+    from_ += step_bytes_(place_, array_.step_stride);
+  }
+
+  LanePlace<Shape> place_;
+  Ring<Shape, kGates, 0, kShape.forward_stages()> ring_;
+  const SequenceArray& array_;
+  const char* from_;  // the lane's pack of the step that is brought next
+  StepBytes<Shape> step_bytes_;
+  bool exists_;
+  Step step_;
+};
+
+}  // namespace lltm_jit
