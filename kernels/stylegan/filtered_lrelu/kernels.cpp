@@ -91,14 +91,14 @@ bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
   FilteredLreluArgs args = call.args;
   Tensor of_parts;
   if (with_sums && plan.parts > 0) {
-    of_parts = empty({args.batch, args.channels, plan.parts}, call.x, at::kFloat);
+    of_parts = empty({args.channels, args.batch * plan.parts}, call.x, at::kFloat);
     args.plane_sums = of_parts.mutable_data_ptr<float>();
   }
   const cudaError_t error =
       launch_walks(kernel, plan.variant, args, c10::cuda::getCurrentCUDAStream());
   if (error == cudaErrorNotSupported) return false;
   C10_CUDA_CHECK(error);
-  if (of_parts.defined()) call.sums = of_parts.sum(at::IntArrayRef{0, 2}).to(call.x.scalar_type());
+  if (of_parts.defined()) call.sums = of_parts.sum(1).to(call.x.scalar_type());
   return true;
 }
 

@@ -33,7 +33,7 @@ struct FilteredLreluArgs {
   const void* bias;      // [channels] of `type`, dense; null for none
   void* y;               // [batch, channels, out_h, out_w] of `type`, contiguous
   uint32_t* signs;       // null, or written or read as `mode` says: see sign_map.h
-  float* plane_sums;     // null, or [batch, channels, parts]: sums of y over parts of each plane
+  float* plane_sums;     // null, or [channels, batch, parts]: sums of y over parts of each plane
   FirFilter fu, fd;
   int64_t batch, channels;
   int in_h, in_w, out_h, out_w;

@@ -109,7 +109,10 @@ __device__ __forceinline__ void write_plane_sum(const MmaCall& call, const Place
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
   const int part = place.segment * call.plan.blocks + place.block;
-  if (lane() == 0) call.args.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
+  if (lane() > 0) return;
+  const int image = place.plane / call.args.channels, channel = place.plane % call.args.channels;
+  const int64_t plane = int64_t(channel) * call.args.batch + image;
+  call.args.plane_sums[plane * call.plan.parts() + part] = sum;
 }
 
 // Loads from an address in shared memory.
