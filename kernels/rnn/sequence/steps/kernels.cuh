@@ -107,7 +107,8 @@ class StepMath {
   }
 
  private:
-  static __device__ __forceinline__ uint8_t control_at(const auto& of, int64_t step,
+  template <typename Args>
+  static __device__ __forceinline__ uint8_t control_at(const Args& of, int64_t step,
                                                        const Place& place) {
     return of.control ? of.control[step * of.control_step_stride + place.row] : uint8_t(0);
   }
