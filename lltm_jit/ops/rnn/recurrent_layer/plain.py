@@ -37,8 +37,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         if len(given) != states or any(type(t) is not Tensor or t.shape != whole for t in given):
             return None
         h_0, c_0 = given if states == 2 else (given[0], None)
-    together = side_by_side(layer, x, None if hx is None else given)
-    if together is not None:
+    if x.is_cuda and (together := side_by_side(layer, x, None if hx is None else given)):
         output, all_last = together
         output = layer._returned(output.transpose(0, 1) if layer.batch_first else output)
         return output, all_last[0] if states == 1 else tuple(all_last)
