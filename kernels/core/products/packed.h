@@ -26,7 +26,7 @@ class PackedRows {
   PackedRows(const PackedProduct<T>& product, int64_t begin, int64_t end)
       : product_(product), begin_(begin), end_(end) {
     if (!a_in_place_) a_ = aligned_array<T>(kBlockRows / kRows * strip_stride_);
-    b_ = aligned_array<T>(whole_vectors(kept_columns_) * kept_depth_);
+    b_ = aligned_array<T>(Shape::whole_vectors(kept_columns_) * kept_depth_);
   }
 
   void run() {
@@ -61,7 +61,7 @@ class PackedRows {
   // The kept part of B. If a block of its depth fits for all columns, all columns are kept, and C is read once
   // per kept depth and A once. Else the whole depth is kept, and A is read once per kept block of columns.
   const int64_t kept_columns_ =
-      std::min(whole_vectors(product_.columns),
+      std::min(Shape::whole_vectors(product_.columns),
                product_.columns <= kKept / kBlockDepth || product_.depth > PackedBounds::kDeep
                    ? kKept / kBlockDepth
                    : std::max<int64_t>(1, kKept / product_.depth / Shape::kPanel) * Shape::kPanel);
@@ -71,12 +71,10 @@ class PackedRows {
           : std::max<int64_t>(1, kKept / kept_columns_ / block_depth_) * block_depth_;
   AlignedArray<T> a_, b_;
 
-  static int64_t whole_vectors(int64_t count) { return ceil_div(count, kLanes) * kLanes; }
-
   // Calls function(first column, columns in whole vectors) for the panels of some columns.
   template <typename Function>
   static void for_each_panel(int64_t width, const Function& function) {
-    const int64_t end = whole_vectors(width);
+    const int64_t end = Shape::whole_vectors(width);
     for (int64_t panel, column = 0; column < end; column += panel) {
       panel = std::min(panel_columns<T>(end - column), end - column);
       function(column, panel);

@@ -27,6 +27,9 @@ struct RegisterTile {
   static constexpr int kRows = kManyRegisters ? 8 : 4;
   static constexpr int kVectors = 3;
   static constexpr int kPanel = kVectors * kLanes;
+
+  // The number of elements, rounded up.
+  static int64_t whole_vectors(int64_t count) { return ceil_div(count, int64_t(kLanes)) * kLanes; }
 };
 
 }  // namespace lltm_jit

@@ -24,9 +24,10 @@ struct WideRows {
       data = rows;
       stride = row_stride;
     } else {
-      constexpr int64_t kLanes = at::vec::Vectorized<acc_t>::size(), kGrain = 32768;
+      using Shape = RegisterTile<acc_t>;
+      constexpr int64_t kGrain = 32768;
       // One vector more keeps rows that are whole pages apart out of each other's cache sets.
-      stride = ceil_div(columns, kLanes) * kLanes + kLanes;
+      stride = Shape::whole_vectors(columns) + Shape::kLanes;
       copy.reset(new acc_t[count * stride]);
       data = copy.get();
       const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, columns));
@@ -108,7 +109,7 @@ class BlockedProduct {
   }
 
   static int64_t block_rows(int64_t width) {
-    const int64_t stride = ceil_div(width, static_cast<int64_t>(Shape::kLanes)) * Shape::kLanes;
+    const int64_t stride = Shape::whole_vectors(width);
     return std::min(kBlockRows, kSums / stride / Shape::kRows * Shape::kRows);
   }
 
@@ -122,7 +123,7 @@ class BlockedProduct {
       }
     }
     b_ = copy_of_b_;
-    b_stride_ = ceil_div(width, static_cast<int64_t>(Shape::kLanes)) * Shape::kLanes;
+    b_stride_ = Shape::whole_vectors(width);
     copy_block(block, product_.b_stride, depth, width, copy_of_b_, b_stride_);
   }
 
@@ -130,7 +131,7 @@ class BlockedProduct {
                 int64_t depth) {
     const bool last = k + depth == product_.depth;
     out_t* c = product_.c + row * product_.c_stride + column;
-    const int64_t stride = ceil_div(width, static_cast<int64_t>(Shape::kLanes)) * Shape::kLanes;
+    const int64_t stride = Shape::whole_vectors(width);
     Tile<acc_t> tile{};
     tile.a = product_.a + row * product_.a_row_stride + k * product_.a_depth_stride;
     tile.a_row_stride = product_.a_row_stride;

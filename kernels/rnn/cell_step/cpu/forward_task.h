@@ -45,7 +45,6 @@ class ForwardTask : LltmCpuBounds {
   }
 
  private:
-  using Vec = typename Shape::Vec;
   static_assert(Shape::kPanel == kGates * kUnits);
   static constexpr int kTileUnits = Shape::kDotColumns / kGates;
   static_assert(kUnits % kTileUnits == 0);
@@ -131,21 +130,12 @@ class ForwardTask : LltmCpuBounds {
   }
 
   // Copies the weights of all gates for some columns to panel[column][gate][unit].
-  C10_NOINLINE void transpose_weights(int64_t first_column, int64_t columns, acc_t* panel) const {
+  void transpose_weights(int64_t first_column, int64_t columns, acc_t* panel) const {
     for (int gate = 0; gate < kGates; ++gate) {
       const scalar_t* weights =
           weights_of(0) + gate * args_.hidden_size * args_.weights_stride + first_column;
-      for (int64_t column = 0; column < columns; column += Shape::kLanes) {
-        const int64_t n = std::min<int64_t>(Shape::kLanes, columns - column);
-        Vec block[Shape::kLanes];
-        for (int64_t u = 0; u < kUnits; ++u) {
-          const int64_t next = std::min(u, units - 1);  // units beyond the last are ignored
-          block[u] = load(weights + next * args_.weights_stride + column, n);
-        }
-        transpose(block);
-        acc_t* target = panel + column * Shape::kPanel + gate * kUnits;
-        for (int k = 0; k < Shape::kLanes; ++k) block[k].store(target + k * Shape::kPanel);
-      }
+      copy_transposed(weights, args_.weights_stride, units, columns, panel + gate * kUnits,
+                      Shape::kPanel);
     }
   }
 };
