@@ -29,6 +29,7 @@ namespace lltm_jit {
 // Stand-ins for functions that the family defines elsewhere.
 void check_cell(const char*, const CellInputs&) {}
 void check_backward(const BackwardInputs&) {}
+bool matmul_uses_tf32() { return false; }
 Tensor cat(at::TensorList tensors, int64_t dim) { return at::_ops::cat::call(tensors, dim); }
 
 namespace {

@@ -26,6 +26,7 @@ from lltm_jit.jit.request.flags import default_cflags, default_cuda_cflags
 
 KERNELS = native.kernels_directory()
 CELL_STEP = KERNELS / "rnn" / "cell_step"
+MATRICES = KERNELS / "core" / "products" / "matrices.cpp"
 FORWARD = ["Library", "Cpu", "Tiny", "Medium", "Large", "MediumCluster"]
 FORWARD += ["WideCluster", "LargeCluster"]
 BACKWARD = ["Library", "Cpu", "Medium", "Large"]
@@ -44,7 +45,7 @@ def load(with_cuda: bool) -> Any:
         names += [f"cuda/{kind}.cu" for kind in ("pointwise", "gemm", "products", "cluster")]
     return lltm_jit.load(
         "lltm_kernel_times",
-        [Path(__file__).with_suffix(".cpp"), *(CELL_STEP / name for name in names)],
+        [Path(__file__).with_suffix(".cpp"), MATRICES, *(CELL_STEP / name for name in names)],
         default_cflags(detect(), with_cuda),
         default_cuda_cflags(),
         extra_include_paths=[str(KERNELS)],

@@ -11,9 +11,6 @@
 #include "rnn/cell_step/cpu/limits.h"
 #include "rnn/cell_step/cpu/pointwise.h"
 
-// Included, not compiled apart: it needs the same headers, which take half of its compile time.
-#include "rnn/cell_step/cpu/pointwise.cpp"
-
 namespace lltm_jit {
 namespace {
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import lltm_plans
 import plans
 import pytest
@@ -261,3 +265,13 @@ def test_a_processor_without_wide_vectors(planner, type):
 )
 def test_a_processor_with_wide_vectors(planner, type, features, sizes, own):
     assert on_cpu(planner, sizes, type, wide_vectors=True, **dict.fromkeys(features, True)) == own
+
+
+@pytest.mark.slow
+def test_the_tool_times_the_kernels():
+    """It compiles the cell's sources by themselves."""
+    tool = Path(__file__).parents[4] / "tools" / "time_lltm_kernels.py"
+    asked = [sys.executable, str(tool), "--sizes", "2,3,4", "--dtype", "float"]
+    told = subprocess.run(asked, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert all(f"float {way} 2,3,4: Library" in told.stdout for way in ("forward", "backward"))
