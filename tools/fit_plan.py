@@ -31,8 +31,8 @@ from benchmarks.sequence.cases import Case, draw, gates, use_precision
 from benchmarks.shared import times
 from lltm_jit import native
 
-PLANNED, BY_STEPS, MANY_ROWS = "planned", "by steps", "many rows"
-KINDS = (PLANNED, BY_STEPS, "one launch", MANY_ROWS)  # as PlanKind has them
+PLANNED, STEPS, MANY_ROWS = "planned", "steps", "many rows"
+KINDS = (PLANNED, STEPS, "persistent", MANY_ROWS)  # as PlanKind has them
 TYPES = {
     "half": (torch.half, "ieee"),
     "bfloat16": (torch.bfloat16, "ieee"),
@@ -107,7 +107,7 @@ def constants(found: Found, layer: str, type: str) -> str:
         moved = batch * columns * (8 if type in ("float", "tf32") else 4)
         moved += 4 * columns * units * (type == "tf32")
         rows.append([1.0, batch * columns * units / sms, moved / sms])
-        cycles.append([of_kinds[BY_STEPS] * CYCLES])
+        cycles.append([of_kinds[STEPS] * CYCLES])
     factors = torch.tensor(rows).double()
     fit = torch.linalg.lstsq(factors, torch.tensor(cycles).double()).solution
     launches, product, byte = fit.flatten().tolist()
