@@ -137,7 +137,10 @@ void compare(const double* numbers, const double* grad_now, double* dual, double
   std::copy_n(numbers, kNumbers<Cell>, reinterpret_cast<double*>(&in));
   double grads[Cell::kStates];
   std::copy_n(grad_now, Cell::kStates, grads);
-  const auto put = [](const CellStep<Cell, double>& step, double* target) {
+  // With zeros in the room that an array without numbers has, and that no derivative writes.
+  const auto put = [](CellStep<Cell, double> step, double* target) {
+    if constexpr (CellTraits<Cell>::kAddsGates) step.h[0] = 0;
+    if constexpr (CellTraits<Cell>::kParameters == 0) step.p[0] = 0;
     std::copy_n(reinterpret_cast<const double*>(&step), kNumbers<Cell>, target);
   };
   put(CellDerivative<Cell, double, false>(in)(grads), dual);

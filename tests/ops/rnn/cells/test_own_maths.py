@@ -137,6 +137,16 @@ def test_it_is_a_layer_as_any_other(peephole):
     peephole.check()
 
 
+def test_a_check_compares_only_what_a_step_writes(functions):
+    """The numbers in the room of absent parameters are zeros, not what the stack had there."""
+    source = functions._source
+    gates, states, parameters, *_, room = source._sizes
+    dual, *_ = source._compared([0.5] * (room + states))
+    rooms = room - states - parameters - (gates if source._sizes[3] else 2 * gates)
+    assert rooms > 0
+    assert dual[room - states - rooms : room - states] == [0.0] * rooms
+
+
 # Of a cell that adds its gates, and of one that does not.
 IMPURE = {
     "a summand": "static int calls = 0; now[0] = x[0] + h[0] + T(double(++calls));",
