@@ -35,7 +35,7 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<recurrent_sequence, recurrent_sequence_forward, recurrent_sequence_backward>();
   module.add<recurrent_sequence_states, stack_states>();
   module.add<input_gates, input_gates_backward>();
-  module.add<pad_gates, pad_gates_backward>();
+  module.add<pad_gates>();
   module.add_function<lltm_jit::add_cell_at>("add_cell_at");
   module.add_function<lltm_jit::own_cells>("own_cells");
   module.add_function<lltm_jit::recurrent_layer>("recurrent_layer");

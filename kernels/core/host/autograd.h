@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <bitset>
 #include <functional>
@@ -77,6 +78,19 @@ bool any_requires_grad(const Args&... args) {
 template <typename... Args>
 bool any_forward_grad(const Args&... args) {
   return (has_forward_grad(args) || ...);
+}
+
+// Whether the dispatcher would take these tensors only to autograd and the kernels of a CPU or GPU.
+template <typename... Args>
+bool untransformed(const Args&... args) {
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
+  using Key = c10::DispatchKey;
+  // The keys of a GPU differ only in the backend. The third key is that of an absent argument.
+  const c10::DispatchKeySet usual(
+      {Key::CPU, Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
+  return (keys.has(Key::CPU) || keys.has(Key::CUDA)) &&
+         (keys - usual).highestFunctionalityKey() == Key::Undefined;
 }
 
 // Calls an operator's kernel from its autograd function.

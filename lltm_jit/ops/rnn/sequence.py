@@ -53,9 +53,6 @@ define(
     # add_biases, the biases' sum takes the place of bias_hh.
     "pad_gates(Tensor? input, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, "
     "Tensor? bias_hh, int gates, bool add_biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    "pad_gates_backward(Tensor? input, Tensor? weight_ih, Tensor? weight_hh, Tensor? bias_ih, "
-    "Tensor? bias_hh, int gates, int input_size, int hidden_size)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     "input_gates(Tensor input, Tensor weight_ih, Tensor? bias, bool tf32=False) -> Tensor",
     "input_gates_backward(Tensor grad_gates, Tensor input, Tensor weight_ih, bool[3] output_mask, "
     "bool tf32=False) -> (Tensor, Tensor, Tensor)",

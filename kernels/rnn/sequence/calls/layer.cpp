@@ -19,19 +19,6 @@
 namespace lltm_jit {
 namespace {
 
-// Whether the dispatcher would take these tensors only to autograd and the kernels of a CPU or GPU.
-template <typename... Args>
-bool untransformed(const Args&... args) {
-  const auto local = c10::impl::tls_local_dispatch_key_set();
-  const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
-  using Key = c10::DispatchKey;
-  // The keys of a GPU differ only in the backend. The third key is that of an absent argument.
-  const c10::DispatchKeySet usual(
-      {Key::CPU, Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
-  return (keys.has(Key::CPU) || keys.has(Key::CUDA)) &&
-         (keys - usual).highestFunctionalityKey() == Key::Undefined;
-}
-
 // Whether the dispatcher would take these tensors only to the kernels of a CPU or GPU.
 template <typename... Args>
 bool only_computed(const Args&... args) {

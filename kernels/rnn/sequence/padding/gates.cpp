@@ -1,5 +1,7 @@
 #include "rnn/sequence/padding/gates.h"
 
+#include <ATen/ops/constant_pad_nd_ops.h>
+
 #include <algorithm>
 
 #include "core/host/checks.h"
@@ -30,19 +32,14 @@ bool is_padded(const SequenceInputs& in, const RecurrentCell& cell) {
 }
 
 Tensor resize(const Tensor& tensor, int64_t dim, const SymInt& size) {
-  const SymInt has = tensor.sym_size(dim);
-  if (equal(has, size)) return tensor;
-  if (has.sym_gt(size).guard_bool(__FILE__, __LINE__)) {
-    return tensor.narrow_symint(dim, 0, size);
-  }
-  auto missing = tensor.sym_sizes().vec();
-  missing[dim] = size - has;
-  return cat({tensor, tensor.new_zeros_symint(missing)}, dim);
+  // From the last dimension back, the numbers of zeros in front and behind; fewer than none crop.
+  std::vector<SymInt> zeros(2 * (tensor.dim() - dim));
+  zeros.back() = size - tensor.sym_size(dim);
+  return at::_ops::constant_pad_nd::call(tensor, zeros, 0);
 }
 
 Tensor resize_gates(const Tensor& tensor, int64_t dim, int64_t gates, const SymInt& from,
                     const SymInt& to) {
-  if (equal(from, to)) return tensor;
   return resize(tensor.unflatten_symint(dim, {gates, from}), dim + 1, to).flatten(dim, dim + 1);
 }
 

@@ -15,8 +15,8 @@ c10::SymInt padded_size(const c10::SymInt& size);
 c10::SymInt gate_size(const SequenceInputs& in, const RecurrentCell& cell);
 bool is_padded(const SequenceInputs& in, const RecurrentCell& cell);
 
-// Resizes a dimension: keeps the first elements, and adds zeros behind them. resize_gates() does so
-// for each of the gates in a dimension. In torch operations.
+// A copy with another size of a dimension: the first elements, and zeros behind them. resize_gates() does so for each
+// of the gates in a dimension. In torch operations.
 Tensor resize(const Tensor& tensor, int64_t dim, const c10::SymInt& size);
 Tensor resize_gates(const Tensor& tensor, int64_t dim, int64_t gates, const c10::SymInt& from,
                     const c10::SymInt& to);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "core/host/autocast.h"
@@ -16,27 +17,10 @@ namespace {
 
 using c10::SymInt;
 
-struct PadInputs {
-  const OptionalTensor& input;
-  const Tensor &weight_ih, &weight_hh;
-  const OptionalTensor &bias_ih, &bias_hh;
-  int64_t gates;
-  bool add_biases;
-};
-struct PadGradients {
-  const OptionalTensor &input, &weight_ih, &weight_hh, &bias_ih, &bias_hh;
-  int64_t gates, input_size, hidden_size;
-};
-
 // The order of Operands; some may be undefined.
 enum { kInput, kWeightIh, kWeightHh, kBiasIh, kBiasHh };
 using Five = std::array<Tensor, 5>;
 
-template <typename Arguments>
-Five five(const Arguments& in) {
-  return {as_tensor(in.input), as_tensor(in.weight_ih), as_tensor(in.weight_hh),
-          as_tensor(in.bias_ih), as_tensor(in.bias_hh)};
-}
 Operands as_tuple(const Five& all) { return {all[0], all[1], all[2], all[3], all[4]}; }
 
 // The sizes to make: `size` elements per gate instead of `from`, and `features` likewise.
@@ -44,29 +28,29 @@ struct Sizes {
   int64_t gates;
   SymInt hidden_size, from, size, features;
 
-  explicit Sizes(const PadInputs& in, bool pads = true)
-      : gates(in.gates),
-        hidden_size(in.weight_hh.sym_size(1)),
+  // Those of operands, padded or not.
+  Sizes(const Five& all, int64_t gates, bool pads)
+      : gates(gates),
+        hidden_size(all[kWeightHh].sym_size(1)),
         from(hidden_size),
         size(pads ? padded_size(hidden_size) : hidden_size),
-        features(pads ? padded_size(in.weight_ih.sym_size(1)) : in.weight_ih.sym_size(1)) {}
-  explicit Sizes(const PadGradients& in)
-      : gates(in.gates),
-        hidden_size(in.hidden_size),
+        features(pads ? padded_size(all[kWeightIh].sym_size(1)) : all[kWeightIh].sym_size(1)) {}
+  // Those of padded operands' gradients.
+  Sizes(int64_t gates, const SymInt& input_size, const SymInt& hidden_size)
+      : gates(gates),
+        hidden_size(hidden_size),
         from(padded_size(hidden_size)),
         size(hidden_size),
-        features(in.input_size) {}
+        features(input_size) {}
 };
 
+// In torch operations.
 Five resized(Five all, const Sizes& to) {
   for (size_t i = kWeightIh; i < all.size(); ++i) {
     if (all[i].defined()) all[i] = resize_gates(all[i], 0, to.gates, to.from, to.size);
   }
   if (all[kInput].defined()) all[kInput] = resize(all[kInput], 2, to.features);
   if (all[kWeightIh].defined()) all[kWeightIh] = resize(all[kWeightIh], 1, to.features);
-  for (Tensor& tensor : all) {  // may still be an argument, or a view of one
-    if (tensor.defined()) tensor = tensor.clone();
-  }
   return all;
 }
 
@@ -102,7 +86,7 @@ Five copied(std::vector<Five> each, const Sizes& to, bool add_biases = false) {
   std::vector<RowsToCopy> copies;
   for (int64_t d = 0; d < directions; ++d) {
     for (size_t i = d == 0 ? kInput : kWeightIh; i < results.size(); ++i) {
-      if (!results[i].defined() || results[i].is_meta()) continue;
+      if (!results[i].defined()) continue;
       copies.push_back({.from = each[d][i], .to = results[i]});
       if (i == kInput) continue;
       copies.back().parts = to.gates;
@@ -114,28 +98,29 @@ Five copied(std::vector<Five> each, const Sizes& to, bool add_biases = false) {
   return results;
 }
 
-void check(const PadInputs& in) {
+void check(const Five& all, int64_t gates, bool add_biases) {
   const char* function = "pad_gates";
-  const Argument weight_hh{function, "weight_hh", in.weight_hh};
-  check_floating_point(weight_hh);
-  check_rank(weight_hh, 2, "[gates*hidden_size, hidden_size]");
+  const auto& [input, weight_ih, weight_hh, bias_ih, bias_hh] = all;
+  const Argument like{function, "weight_hh", weight_hh};
+  check_floating_point(like);
+  check_rank(like, 2, "[gates*hidden_size, hidden_size]");
+  check_rank({function, "weight_ih", weight_ih}, 2, "[gates*hidden_size, input_size]");
+  const SymInt hidden_size = weight_hh.sym_size(1), features = weight_ih.sym_size(1);
+  const SymInt rows = gates * hidden_size;
   const auto check = [&](const char* name, const Tensor& tensor, c10::SymIntArrayRef sizes,
                          const char* shape) {
-    if (tensor.defined()) check_like({function, name, tensor}, weight_hh, sizes, shape);
+    if (tensor.defined()) check_like({function, name, tensor}, like, sizes, shape);
   };
-  check_rank({function, "weight_ih", in.weight_ih}, 2, "[gates*hidden_size, input_size]");
-  const SymInt hidden_size = in.weight_hh.sym_size(1), features = in.weight_ih.sym_size(1);
-  const SymInt rows = in.gates * hidden_size;
-  check("weight_hh", in.weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
-  check("weight_ih", in.weight_ih, {rows, features}, "[gates*hidden_size, input_size]");
-  check("bias_ih", as_tensor(in.bias_ih), {rows}, "[gates*hidden_size]");
-  check("bias_hh", as_tensor(in.bias_hh), {rows}, "[gates*hidden_size]");
-  TORCH_CHECK(!in.add_biases || (in.bias_ih && in.bias_hh), function,
+  check("weight_hh", weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
+  check("weight_ih", weight_ih, {rows, features}, "[gates*hidden_size, input_size]");
+  check("bias_ih", bias_ih, {rows}, "[gates*hidden_size]");
+  check("bias_hh", bias_hh, {rows}, "[gates*hidden_size]");
+  TORCH_CHECK(!add_biases || (bias_ih.defined() && bias_hh.defined()), function,
               "(): expected both biases, which are to be added, but got one or none");
-  if (!in.input) return;
+  if (!input.defined()) return;
   const char* shape = "[steps, batch_size, input_size]";
-  check_rank({function, "input", *in.input}, 3, shape);
-  check("input", *in.input, {in.input->sym_size(0), in.input->sym_size(1), features}, shape);
+  check_rank({function, "input", input}, 3, shape);
+  check("input", input, {input.sym_size(0), input.sym_size(1), features}, shape);
 }
 
 // A schema has no undefined results, so absent tensors become empty ones.
@@ -146,62 +131,120 @@ Operands all_defined(Five all, const Tensor& like) {
   return as_tuple(all);
 }
 
-Operands kernel(const PadInputs& in) {
-  check(in);
-  const KernelGuard guard(in.weight_hh);
-  return all_defined(copied({five(in)}, Sizes(in), in.add_biases), in.weight_hh);
+// The operands of a direction: weight_ih, weight_hh and, if any, bias_ih and bias_hh.
+Five five(const OptionalTensor& input, at::ArrayRef<Tensor> own) {
+  Five all{as_tensor(input), own[0], own[1]};
+  if (own.size() >= 4) all[kBiasIh] = own[2], all[kBiasHh] = own[3];
+  return all;
 }
 
-Operands formula(const PadInputs& in) {
-  check(in);
-  const NoAutocast guard;
-  Five all = five(in);
-  if (in.add_biases) all[kBiasHh] = all[kBiasHh] + std::exchange(all[kBiasIh], Tensor());
-  return all_defined(resized(all, Sizes(in)), in.weight_hh);
+// Whether a kernel may copy these. Otherwise torch's operations do, which transforms see.
+bool may_copy(const Five& all) {
+  return std::all_of(all.begin(), all.end(), [](const Tensor& tensor) {
+    return !tensor.defined() || (untransformed(tensor) && !any_forward_grad(tensor));
+  });
 }
 
-Operands backward_kernel(const PadGradients& grads) {
-  const Five all = five(grads);
-  for (const Tensor& grad : all) {
-    if (!grad.defined()) continue;
-    const KernelGuard guard(grad);
-    return as_tuple(copied({all}, Sizes(grads)));
-  }
-  return {};
+// The gradients of operands from those of their padded copies.
+Five cropped(const Five& grads, const Sizes& to) {
+  const auto given = std::find_if(grads.begin(), grads.end(), std::mem_fn(&Tensor::defined));
+  if (given == grads.end()) return {};
+  if (c10::GradMode::is_enabled() || !may_copy(grads)) return resized(grads, to);
+  const KernelGuard guard(*given);
+  return copied({grads}, to);
 }
 
-Operands backward_formula(const PadGradients& grads) {
-  const NoAutocast guard;
-  return as_tuple(resized(five(grads), Sizes(grads)));
-}
+}  // namespace
 
-Operands autograd(const PadInputs& in) {
-  const auto& [input, weight_ih, weight_hh, bias_ih, bias_hh, gates, add_biases] = in;
-  if (any_forward_grad(input, weight_ih, weight_hh, bias_ih, bias_hh)) return formula(in);
-  const Operands results = below_autograd(ops::pad_gates, input, weight_ih, weight_hh, bias_ih,
-                                          bias_hh, gates, add_biases);
-  if (!any_requires_grad(input, weight_ih, weight_hh, bias_ih, bias_hh)) return results;
-  const int64_t input_size = weight_ih.sym_size(1).guard_int(__FILE__, __LINE__);
-  const int64_t hidden_size = weight_hh.sym_size(1).guard_int(__FILE__, __LINE__);
-  const auto gradients = [gates = gates, adds = add_biases, input_size,
-                          hidden_size](const BackwardPass& pass) {
-    std::array<OptionalTensor, 5> grads;
-    for (size_t i = 0; i < grads.size(); ++i) {
-      const bool of_sum = adds && i == kBiasHh && pass.wanted[kBiasIh];
-      if (pass.wanted[i] || of_sum) grads[i] = as_optional(pass.grads[i]);
+Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
+                int64_t gates, bool add_biases, bool pads) {
+  std::vector<Five> each;
+  for (const auto& own : directions) {
+    for (size_t i = 0; !each.empty() && i < own.size(); ++i) {
+      const Tensor& first = directions[0][i];
+      TORCH_CHECK(own[i].sizes() == first.sizes() && own[i].device() == first.device() &&
+                      own[i].scalar_type() == first.scalar_type(),
+                  "expected the weights of both directions to be alike, but got ", first.sizes(),
+                  " of ", first.scalar_type(), " on ", first.device(), " and ", own[i].sizes(),
+                  " of ", own[i].scalar_type(), " on ", own[i].device());
     }
-    const auto& [x, w_ih, w_hh, b_ih, b_hh] = grads;
-    const Operands all =
-        ops::pad_gates_backward(x, w_ih, w_hh, b_ih, b_hh, gates, input_size, hidden_size);
-    auto result = std::apply([](const auto&... grad) { return std::vector<Tensor>{grad...}; }, all);
-    if (adds) result[kBiasIh] = result[kBiasHh];
+    each.push_back(five(input, own));
+    check(each.back(), gates, add_biases);
+  }
+  const Sizes sizes(each[0], gates, pads);
+  return as_tuple(copied(std::move(each), sizes, add_biases));
+}
+
+Operands packed_with_gradients(const OptionalTensor& input,
+                               const std::vector<at::ArrayRef<Tensor>>& directions, int64_t gates,
+                               bool add_biases, bool pads) {
+  const auto& first = directions[0];
+  const Operands results = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const KernelGuard guard(first[1]);
+    const Operands all = packed(input, directions, gates, add_biases, pads);
+    const auto& [x, w_ih, w_hh, b_ih, b_hh] = all;
+    return all_defined({x, w_ih, w_hh, b_ih, b_hh}, w_hh);
+  }();
+  // Of two directions, because an absent one costs nothing.
+  std::array<Tensor, 9> all{as_tensor(input)};
+  for (size_t d = 0; d < directions.size(); ++d) {
+    std::copy(directions[d].begin(), directions[d].end(), &all[1 + 4 * d]);
+  }
+  const auto wants_grad = [](const Tensor& tensor) { return any_requires_grad(tensor); };
+  if (std::none_of(all.begin(), all.end(), wants_grad)) return results;
+  const auto count = static_cast<int64_t>(directions.size());
+  const Sizes sizes(count * gates, first[0].size(1), first[1].size(1));
+  const auto gradients = [=](const BackwardPass& pass) {
+    Five grads;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const auto wanted = [&](size_t k) { return pass.wanted[k] || (k > 0 && pass.wanted[k + 4]); };
+      if (wanted(i) || (add_biases && i == kBiasHh && wanted(kBiasIh))) grads[i] = pass.grads[i];
+    }
+    Tensor& of_hidden = grads[kWeightHh];
+    if (of_hidden.defined() && count > 1) of_hidden = of_hidden.flatten(0, 1);
+    if (pads) grads = cropped(grads, sizes);
+    std::vector<Tensor> result(9);
+    result[0] = grads[kInput];
+    for (size_t i = kWeightIh; i < grads.size(); ++i) {
+      if (!grads[i].defined()) continue;
+      const int64_t rows = grads[i].size(0) / count;
+      for (int64_t d = 0; d < count; ++d) result[i + 4 * d] = grads[i].narrow(0, d * rows, rows);
+    }
+    // The same tensor, because autograd would take two views of one memory for separate gradients.
+    for (size_t d = 0; add_biases && d < 2; ++d) result[3 + 4 * d] = result[4 + 4 * d];
     return result;
   };
   const auto& [x, w_ih, w_hh, b_ih, b_hh] = results;
-  record({"PadGatesBackward", gradients},
-         {as_tensor(input), weight_ih, weight_hh, as_tensor(bias_ih), as_tensor(bias_hh)},
+  record({"PackGatesBackward", gradients},
+         {all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7], all[8]},
          {x, w_ih, w_hh, b_ih, b_hh});
   return results;
+}
+
+namespace {
+
+struct PadInputs {
+  const OptionalTensor& input;
+  const Tensor &weight_ih, &weight_hh;
+  const OptionalTensor &bias_ih, &bias_hh;
+  int64_t gates;
+  bool add_biases;
+};
+
+Operands formula(const PadInputs& in) {
+  const std::array<Tensor, 4> own{in.weight_ih, in.weight_hh, as_tensor(in.bias_ih),
+                                  as_tensor(in.bias_hh)};
+  Five all = five(in.input, own);
+  check(all, in.gates, in.add_biases);
+  if (may_copy(all)) return packed_with_gradients(in.input, {own}, in.gates, in.add_biases, true);
+  const NoAutocast guard;
+  if (in.add_biases) all[kBiasHh] = all[kBiasHh] + std::exchange(all[kBiasIh], Tensor());
+  all = resized(all, Sizes(all, in.gates, /*pads=*/true));
+  // As kernels have them: of rows with room for padding.
+  const SymInt units = in.weight_hh.sym_size(1);
+  all[kWeightHh] = resize(all[kWeightHh], 1, padded_size(units)).narrow_symint(1, 0, units);
+  return all_defined(all, in.weight_hh);
 }
 
 std::tuple<OptionalTensor, Tensor, Tensor, OptionalTensor, OptionalTensor, int64_t, bool> autocast(
@@ -216,102 +259,9 @@ std::tuple<OptionalTensor, Tensor, Tensor, OptionalTensor, OptionalTensor, int64
 
 }  // namespace
 
-Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
-                int64_t gates, bool add_biases, bool pads) {
-  std::vector<Five> each;
-  std::optional<Sizes> sizes;
-  for (const auto& own : directions) {
-    const bool biases = own.size() >= 4;
-    const auto bias = [&](size_t i) { return biases ? OptionalTensor(own[i]) : std::nullopt; };
-    const OptionalTensor bias_ih = bias(2), bias_hh = bias(3);
-    const PadInputs in{input, own[0], own[1], bias_ih, bias_hh, gates, add_biases};
-    check(in);
-    for (size_t i = 0; i < own.size(); ++i) {
-      const Tensor& first = directions[0][i];
-      TORCH_CHECK(own[i].sizes() == first.sizes() && own[i].device() == first.device() &&
-                      own[i].scalar_type() == first.scalar_type(),
-                  "expected the weights of both directions to be alike, but got ", first.sizes(),
-                  " of ", first.scalar_type(), " on ", first.device(), " and ", own[i].sizes(),
-                  " of ", own[i].scalar_type(), " on ", own[i].device());
-    }
-    each.push_back(five(in));
-    if (!sizes) sizes.emplace(in, pads);
-  }
-  return as_tuple(copied(std::move(each), *sizes, add_biases));
-}
-
-Operands packed_with_gradients(const OptionalTensor& input,
-                               const std::vector<at::ArrayRef<Tensor>>& directions, int64_t gates,
-                               bool add_biases, bool pads) {
-  const auto& first = directions[0];
-  const Operands results = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    const KernelGuard guard(first[1]);
-    const Operands all = packed(input, directions, gates, add_biases, pads);
-    const auto& [x, w_ih, w_hh, b_ih, b_hh] = all;
-    return all_defined({x, w_ih, w_hh, b_ih, b_hh}, w_hh);
-  }();
-  const auto requires_grad = [](const Tensor& tensor) { return any_requires_grad(tensor); };
-  const auto any_of = [&](at::ArrayRef<Tensor> all) {
-    return std::any_of(all.begin(), all.end(), requires_grad);
-  };
-  if (!any_requires_grad(input) && !any_of(first) && !any_of(directions[1])) return results;
-  const int64_t count = 2 * gates, input_size = first[0].size(1), hidden_size = first[1].size(1);
-  const auto gradients = [=](const BackwardPass& pass) {
-    std::array<OptionalTensor, 5> grads;
-    for (size_t i = 0; i < grads.size(); ++i) {
-      const auto wanted = [&](size_t k) { return pass.wanted[k] || (k > 0 && pass.wanted[k + 4]); };
-      if (wanted(i) || (add_biases && i == kBiasHh && wanted(kBiasIh))) {
-        grads[i] = as_optional(pass.grads[i]);
-      }
-    }
-    auto& [x, w_ih, w_hh, b_ih, b_hh] = grads;
-    if (w_hh) w_hh = w_hh->flatten(0, 1);
-    Five all{as_tensor(x), as_tensor(w_ih), as_tensor(w_hh), as_tensor(b_ih), as_tensor(b_hh)};
-    if (pads) {
-      const auto [to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh] =
-          ops::pad_gates_backward(x, w_ih, w_hh, b_ih, b_hh, count, input_size, hidden_size);
-      all = {to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh};
-    }
-    std::vector<Tensor> result{all[kInput]};
-    for (int64_t d = 0; d < 2; ++d) {
-      for (size_t i = kWeightIh; i < all.size(); ++i) {
-        const int64_t rows = all[i].defined() ? all[i].size(0) / 2 : 0;
-        result.push_back(all[i].defined() ? all[i].narrow(0, d * rows, rows) : Tensor());
-      }
-      // The same tensor, because autograd would take two views of one memory for separate gradients.
-      if (add_biases) result[result.size() - 2] = result.back();
-    }
-    return result;
-  };
-  const auto given = [&](size_t d, size_t i) -> const Tensor& {
-    return i < directions[d].size() ? directions[d][i] : as_tensor(std::nullopt);
-  };
-  const auto& [x, w_ih, w_hh, b_ih, b_hh] = results;
-  record({"PackGatesBackward", gradients},
-         {as_tensor(input), given(0, 0), given(0, 1), given(0, 2), given(0, 3), given(1, 0),
-          given(1, 1), given(1, 2), given(1, 3)},
-         {x, w_ih, w_hh, b_ih, b_hh});
-  return results;
-}
-
-Operator<Operands(const OptionalTensor&, const Tensor&, const Tensor&, const OptionalTensor&,
-                  const OptionalTensor&, int64_t, bool)>
+Composite<Operands(const OptionalTensor&, const Tensor&, const Tensor&, const OptionalTensor&,
+                   const OptionalTensor&, int64_t, bool)>
     ops::pad_gates{
-        .name = "lltm_jit::pad_gates",
-        .kernel = flat<kernel>,
-        .formula = flat<formula>,
-        .autograd = flat<autograd>,
-        .autocast = flat<autocast>,
-    };
-
-Operator<Operands(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                  const OptionalTensor&, const OptionalTensor&, int64_t, int64_t, int64_t)>
-    ops::pad_gates_backward{
-        .name = "lltm_jit::pad_gates_backward",
-        .kernel = flat<backward_kernel>,
-        .formula = flat<backward_formula>,
-        .autograd = ByFormula<ops::pad_gates_backward>::autograd,
-    };
+        .name = "lltm_jit::pad_gates", .formula = flat<formula>, .autocast = flat<autocast>};
 
 }  // namespace lltm_jit

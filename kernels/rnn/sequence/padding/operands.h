@@ -18,17 +18,11 @@ using OptionalTensor = std::optional<Tensor>;
 using Operands = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 namespace ops {
-extern Operator<Operands(const OptionalTensor& input, const Tensor& weight_ih,
-                         const Tensor& weight_hh, const OptionalTensor& bias_ih,
-                         const OptionalTensor& bias_hh, int64_t gates,
-                         bool add_biases)>
-    pad_gates;  // add_biases: their sum replaces bias_hh
-// Gives the arguments' gradients, from those of the results, which may be absent.
-extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weight_ih,
-                         const OptionalTensor& weight_hh, const OptionalTensor& bias_ih,
-                         const OptionalTensor& bias_hh, int64_t gates, int64_t input_size,
-                         int64_t hidden_size)>
-    pad_gates_backward;
+// Copies padded by Note [Padded gates] (kernels.h). add_biases: their sum replaces bias_hh.
+extern Composite<Operands(const OptionalTensor& input, const Tensor& weight_ih,
+                          const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                          const OptionalTensor& bias_hh, int64_t gates, bool add_biases)>
+    pad_gates;
 }  // namespace ops
 
 // Packs a layer's operands for the kernels, in one launch on a GPU, its directions one behind the other, each given
@@ -36,7 +30,7 @@ extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weig
 // undefined; directions whose weights differ are refused. Call it inside a KernelGuard; it has no derivative.
 Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
                 int64_t gates, bool add_biases, bool pads);
-// The same for two directions, with a derivative.
+// The same, with a derivative.
 Operands packed_with_gradients(const OptionalTensor& input,
                                const std::vector<at::ArrayRef<Tensor>>& directions, int64_t gates,
                                bool add_biases, bool pads);
