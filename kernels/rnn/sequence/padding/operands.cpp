@@ -140,9 +140,8 @@ Five five(const OptionalTensor& input, at::ArrayRef<Tensor> own) {
 
 // Whether a kernel may copy these. Otherwise torch's operations do, which transforms see.
 bool may_copy(const Five& all) {
-  return std::all_of(all.begin(), all.end(), [](const Tensor& tensor) {
-    return !tensor.defined() || (untransformed(tensor) && !any_forward_grad(tensor));
-  });
+  return std::all_of(all.begin(), all.end(),
+                     [](const Tensor& tensor) { return !tensor.defined() || is_plain(tensor); });
 }
 
 // The gradients of operands from those of their padded copies.
