@@ -167,8 +167,7 @@ LLTM_JIT_HOST_DEVICE void run_step(const CellStep<Cell, T>& in, T (&now)[Cell::k
     };
     if constexpr (Traits::kAddsGates) {
       T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
-      LLTM_JIT_UNROLL
-      for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(-0.0);
+      LLTM_JIT_UNROLLED(g, Traits::kGates) zeros[g] = T(-0.0);
       with(zeros);
     } else {
       with(in.h);
@@ -202,8 +201,7 @@ class CellDerivative {
   // One whose numbers for_numbers() sets, as the same cell has them in another type.
   template <typename Other>
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const CellDerivative<Cell, Other>& other) {
-    LLTM_JIT_UNROLL
-    for (int s = 0; s < Traits::kStates; ++s) now_[s].active = other.active(s);
+    LLTM_JIT_UNROLLED(s, Traits::kStates) now_[s].active = other.active(s);
   }
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) {
     CellStep<Cell, Number> variables;
@@ -227,12 +225,8 @@ class CellDerivative {
   // Calls function(number) for the numbers of this object, in an order that depends on the cell alone.
   template <typename Function>
   LLTM_JIT_HOST_DEVICE void for_numbers(const Function& function) {
-    LLTM_JIT_UNROLL
-    for (int s = 0; s < Traits::kStates; ++s) {
-      LLTM_JIT_UNROLL
-      for (int i = 0; i < kVariables; ++i) {
-        if (now_[s].depends_on(i)) function(now_[s].partials[i]);
-      }
+    LLTM_JIT_UNROLLED2(s, Traits::kStates, i, kVariables) {
+      if (now_[s].depends_on(i)) function(now_[s].partials[i]);
     }
   }
   LLTM_JIT_HOST_DEVICE uint32_t active(int state) const { return now_[state].active; }
@@ -240,17 +234,14 @@ class CellDerivative {
  private:
   template <int kFirst, int kCount, int kRoom>
   static LLTM_JIT_HOST_DEVICE void number(const T (&values)[kRoom], Number (&variables)[kRoom]) {
-    LLTM_JIT_UNROLL
-    for (int i = 0; i < kCount; ++i) variables[i] = Number::variable(values[i], kFirst + i);
+    LLTM_JIT_UNROLLED(i, kCount) variables[i] = Number::variable(values[i], kFirst + i);
   }
 
   template <int kFirst, int kCount, int kRoom>
   LLTM_JIT_HOST_DEVICE void gather(const T (&grad_now)[Traits::kStates], T (&grads)[kRoom]) const {
-    LLTM_JIT_UNROLL
-    for (int i = 0; i < kCount; ++i) {
+    LLTM_JIT_UNROLLED(i, kCount) {
       bool any = false;
-      LLTM_JIT_UNROLL
-      for (int s = 0; s < Traits::kStates; ++s) {
+      LLTM_JIT_UNROLLED(s, Traits::kStates) {
         if (!now_[s].depends_on(kFirst + i)) continue;
         const T part = now_[s].partials[kFirst + i] * grad_now[s];
         grads[i] = any ? grads[i] + part : part;
@@ -278,8 +269,7 @@ class CellDerivative<Cell, T, true> {
   template <typename Function>
   LLTM_JIT_HOST_DEVICE void for_numbers(const Function& function) {
     const auto of = [&](auto& numbers, int count) {
-      LLTM_JIT_UNROLL
-      for (int i = 0; i < count; ++i) function(numbers[i]);
+      LLTM_JIT_UNROLLED(i, count) function(numbers[i]);
     };
     of(in_.x, Traits::kGates);
     if constexpr (!Traits::kAddsGates) of(in_.h, Traits::kGates);
@@ -291,8 +281,7 @@ class CellDerivative<Cell, T, true> {
     Step grads;
     if constexpr (Traits::kAddsGates) {
       T none[Traits::kGates], unused[Traits::kGates];
-      LLTM_JIT_UNROLL
-      for (int g = 0; g < Traits::kGates; ++g) none[g] = T(0);
+      LLTM_JIT_UNROLLED(g, Traits::kGates) none[g] = T(0);
       backward(none, grad_now, grads, unused);
     } else {
       backward(in_.h, grad_now, grads, grads.h);

@@ -146,16 +146,13 @@ struct Epilogue {
     // Without a bias, any readable elements will do: they are ignored.
     const auto* bias = static_cast<const scalar_t*>(args.bias ? args.bias : args.weights);
     const auto* old_cell = static_cast<const cell_t*>(args.old_cell);
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
+    LLTM_JIT_UNROLLED(pass, kPasses) {
       const Place to = place(pass);
       const int unit = min(to.unit, hidden - 2);
       const int64_t row = min(to.row, args.batch_size - 1);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {  // one by one, because neither must be aligned
+      LLTM_JIT_UNROLLED(e, 2) {  // one by one, because neither must be aligned
         cells[pass][e] = old_cell[row * hidden + unit + e];
-#pragma unroll
-        for (int gate = 0; gate < 3; ++gate) {
+        LLTM_JIT_UNROLLED(gate, 3) {
           biases[pass][gate][e] = bias[gate * hidden + unit + e];
         }
       }
@@ -165,19 +162,15 @@ struct Epilogue {
   // Adds the four blocks' sums, always in the same order.
   __device__ __forceinline__ void finish(const SharedMemory<Shape>& shared) const {
     float pre[kPasses][3][2];
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
+    LLTM_JIT_UNROLLED(pass, kPasses) {
       const Place from = place(pass);
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
+      LLTM_JIT_UNROLLED(gate, 3) {
         auto& sum = pre[pass][gate];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
+        LLTM_JIT_UNROLLED(e, 2) {
           sum[e] = args.bias ? to_opmath(biases[pass][gate][e]) : 0.0f;
         }
         const int four = gate * kUnitFours + from.four;
-#pragma unroll
-        for (int block = 0; block < kClusterBlocks; ++block) {
+        LLTM_JIT_UNROLLED(block, kClusterBlocks) {
           const auto& sums = shared.received[block][from.own_warp][four][threadIdx.x % 32];
           const float2 two = reinterpret_cast<const float2*>(&sums)[from.half];
           sum[0] += two.x;
@@ -185,8 +178,7 @@ struct Epilogue {
         }
       }
     }
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
+    LLTM_JIT_UNROLLED(pass, kPasses) {
       const Place to = place(pass);
       const FinishedUnits<scalar_t, cell_t, 2> units(pre[pass], cells[pass]);
       if (int(threadIdx.x) + pass * Shape::kMathThreads < kPairs && to.unit < args.hidden_size &&
@@ -237,8 +229,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? Shape::kThreads : 1, 1)
   // All 16 rows of a warp are finished by one block.
   auto* mine = shared.received[part.rank][warp % Shape::kOwnWarps][0] + lane;
   auto* to = static_cast<float4*>(__cluster_map_shared_rank(mine, warp / Shape::kOwnWarps));
-#pragma unroll
-  for (int four = 0; four < Shape::kFours; ++four) {
+  LLTM_JIT_UNROLLED(four, Shape::kFours) {
     const float* sum = sums + four * 4;
     to[four * 32] = make_float4(sum[0], sum[1], sum[2], sum[3]);
   }

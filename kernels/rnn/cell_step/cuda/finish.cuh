@@ -18,8 +18,7 @@ struct FinishedUnits {
   __device__ __forceinline__ FinishedUnits(const opmath (&pre)[3][kCount],
                                            const cell_t (&old_cell)[kCount]) {
     using T = std::conditional_t<sizeof(scalar_t) == 2, FastFloat, opmath>;
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) {
+    LLTM_JIT_UNROLLED(e, kCount) {
       const auto active = lltm_activate<T>({T(pre[0][e]), T(pre[1][e]), T(pre[2][e])});
       const auto state = lltm_new_state<T>(active, T(to_opmath(old_cell[e])));
       h[e] = opmath(state.h);
@@ -36,8 +35,7 @@ struct FinishedUnits {
     store_pack<kCount>(static_cast<cell_t*>(args.new_cell) + index, cell);
     if (args.gates) {
       auto* to = static_cast<scalar_t*>(args.gates) + index + row * 2 * hidden;
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) store_pack<kCount>(to + gate * hidden, gates[gate]);
+      LLTM_JIT_UNROLLED(gate, 3) store_pack<kCount>(to + gate * hidden, gates[gate]);
     }
   }
 };

@@ -51,8 +51,7 @@ struct Mma {
   static __device__ __forceinline__ void load_a(const scalar_t* tile, int m, int k,
                                                 Operand (&a)[4]) {
     const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    LLTM_JIT_UNROLLED(i, 4) {
       a[i] = element<kAlong, kRow>(tile, m + lane / 4 + i % 2 * 8, k + lane % 4 + i / 2 * 4);
     }
   }
@@ -60,8 +59,7 @@ struct Mma {
   static __device__ __forceinline__ void load_b(const scalar_t* tile, int n, int k,
                                                 Operand (&b)[2]) {
     const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       b[i] = element<kAlong, kRow>(tile, n + lane / 4, k + lane % 4 + i * 4);
     }
   }
@@ -72,8 +70,7 @@ struct Mma {
     tf32(part, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
     tf32(part, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
     tf32(part, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) sums[e] += part[e];
+    LLTM_JIT_UNROLLED(e, 4) sums[e] += part[e];
   }
   static __device__ __forceinline__ void multiply_add(double (&sums)[4], const double (&a)[4],
                                                       const double (&b)[2]) {
@@ -83,8 +80,7 @@ struct Mma {
         : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
         : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
 #else
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    LLTM_JIT_UNROLLED(i, 4) {
       asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
           : "+d"(sums[i % 2 * 2]), "+d"(sums[i % 2 * 2 + 1])
           : "d"(a[i]), "d"(b[i / 2]));

@@ -30,8 +30,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     const auto load = [&](int n, int in_block) {
       const int size = int(exchanged_size());
       int gate = 0, unit = rank * kDepth + in_block;
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {  // faster than a division
+      LLTM_JIT_UNROLLED(g, kGates) {  // faster than a division
         const bool behind = unit >= size;
         gate += behind, unit -= behind ? size : 0;
       }
@@ -87,14 +86,10 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   // Calls function(n, i, unit, row) for each existing pair of units.
   template <typename Function>
   __device__ __forceinline__ void for_pairs(const Place& place, const Function& function) const {
-#pragma unroll
-    for (int n = 0; n < kItems; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int unit = unit_of(place, n);
-        if (has_item(place, n) && has_row(place, i) && unit < gate_size()) {
-          function(n, i, unit, row_of(place, i));
-        }
+    LLTM_JIT_UNROLLED2(n, kItems, i, 2) {
+      const int unit = unit_of(place, n);
+      if (has_item(place, n) && has_row(place, i) && unit < gate_size()) {
+        function(n, i, unit, row_of(place, i));
       }
     }
   }
@@ -115,14 +110,12 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   __device__ __forceinline__ void read(const Place& place, int64_t step, Inputs& in) const {
     in = {};
     if (kControls) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      LLTM_JIT_UNROLLED(i, 2) {
         if (has_row(place, i)) in.control[i] = control_at(step, row_of(place, i));
       }
     }
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         in.saved[g][n][i] = load_raw<2>(in_array(args.saved_gates, step, row, g, unit));
         if (!kAdds) in.gates[g][n][i] = load_raw<2>(in_array(args.gates, step, row, g, unit));
       }
@@ -171,66 +164,57 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   __device__ __forceinline__ void finish(const Place& place, int64_t step, const Inputs& in,
                                          Elements& own) const {
     Two of_inputs[kAdds ? 1 : kGates][kItems][2], of_hidden[kGates][kItems][2];
-#pragma unroll
-    for (int n = 0; n < kItems; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const bool holds = kControls && (in.control[i] & kHolds);
-        const bool resets = kControls && (in.control[i] & kResets);
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int in_cluster = (place.first_eight + 4 * n) * 8 + place.column + e;
-          const bool inside = !kPadded || first_unit + in_cluster < args.hidden_size;
-          Step of;
-#pragma unroll
-          for (int g = 0; g < kGates; ++g) {
-            const float saved = to_opmath(in.saved[g][n][i].values[e]);
-            if constexpr (kAdds) {
-              of.x[g] = Number(saved);
-            } else {
-              of.x[g] = Number(to_opmath(in.gates[g][n][i].values[e]));
-              of.h[g] = Number(saved);
-            }
-          }
-#pragma unroll
-          for (int k = 0; k < kParameters; ++k) {
-            const int at = k * kShape.units + min(in_cluster, kShape.units - 1);
-            of.p[k] = Number(constants[at]);
-          }
-          of.old[0] = Number(to_opmath(in.old_h[n][i].values[e]));
-          Number grad_now[kStates];
-          grad_now[0] = Number(own.grad_h[n][i][e] + to_opmath(in.grad_output[n][i].values[e]));
-#pragma unroll
-          for (int k = 1; k < kStates; ++k) {
-            of.old[k] = Number(in.cells[k - 1][n][i][e]);
-            grad_now[k] = Number(own.grad_cells[k - 1][n][i][e]);
-          }
-          const Step grads = CellDerivative<Cell, Number>(of)(grad_now);
-#pragma unroll
-          for (int g = 0; g < kGates; ++g) {
-            const auto written = [&](Number value) {
-              return from_opmath<scalar_t>(holds || !inside ? 0.f : float(value));
-            };
-            if constexpr (kAdds) {
-              of_hidden[g][n][i].values[e] = written(grads.x[g]);
-            } else {
-              of_inputs[g][n][i].values[e] = written(grads.x[g]);
-              of_hidden[g][n][i].values[e] = written(grads.h[g]);
-            }
-          }
-          if (holds) continue;
-          own.grad_h[n][i][e] = resets ? 0.f : float(grads.old[0]);
-#pragma unroll
-          for (int k = 1; k < kStates; ++k) {
-            own.grad_cells[k - 1][n][i][e] = resets ? 0.f : float(grads.old[k]);
-          }
-#pragma unroll
-          for (int k = 0; k < kParameters; ++k) {
-            own.grad_parameters[k][n][i][e] += float(grads.p[k]);
+    LLTM_JIT_UNROLLED2(n, kItems, i, 2) {
+      const bool holds = kControls && (in.control[i] & kHolds);
+      const bool resets = kControls && (in.control[i] & kResets);
+      LLTM_JIT_UNROLLED(e, 2) {
+        const int in_cluster = (place.first_eight + 4 * n) * 8 + place.column + e;
+        const bool inside = !kPadded || first_unit + in_cluster < args.hidden_size;
+        Step of;
+        LLTM_JIT_UNROLLED(g, kGates) {
+          const float saved = to_opmath(in.saved[g][n][i].values[e]);
+          if constexpr (kAdds) {
+            of.x[g] = Number(saved);
+          } else {
+            of.x[g] = Number(to_opmath(in.gates[g][n][i].values[e]));
+            of.h[g] = Number(saved);
           }
         }
-        own.after[i] = kControls ? in.control[i] : uint8_t(0);
+        LLTM_JIT_UNROLLED(k, kParameters) {
+          const int at = k * kShape.units + min(in_cluster, kShape.units - 1);
+          of.p[k] = Number(constants[at]);
+        }
+        of.old[0] = Number(to_opmath(in.old_h[n][i].values[e]));
+        Number grad_now[kStates];
+        grad_now[0] = Number(own.grad_h[n][i][e] + to_opmath(in.grad_output[n][i].values[e]));
+#pragma unroll
+        for (int k = 1; k < kStates; ++k) {
+          of.old[k] = Number(in.cells[k - 1][n][i][e]);
+          grad_now[k] = Number(own.grad_cells[k - 1][n][i][e]);
+        }
+        const Step grads = CellDerivative<Cell, Number>(of)(grad_now);
+        LLTM_JIT_UNROLLED(g, kGates) {
+          const auto written = [&](Number value) {
+            return from_opmath<scalar_t>(holds || !inside ? 0.f : float(value));
+          };
+          if constexpr (kAdds) {
+            of_hidden[g][n][i].values[e] = written(grads.x[g]);
+          } else {
+            of_inputs[g][n][i].values[e] = written(grads.x[g]);
+            of_hidden[g][n][i].values[e] = written(grads.h[g]);
+          }
+        }
+        if (holds) continue;
+        own.grad_h[n][i][e] = resets ? 0.f : float(grads.old[0]);
+#pragma unroll
+        for (int k = 1; k < kStates; ++k) {
+          own.grad_cells[k - 1][n][i][e] = resets ? 0.f : float(grads.old[k]);
+        }
+        LLTM_JIT_UNROLLED(k, kParameters) {
+          own.grad_parameters[k][n][i][e] += float(grads.p[k]);
+        }
       }
+      own.after[i] = kControls ? in.control[i] : uint8_t(0);
     }
     send_gradients(place, args.steps - step, of_hidden);
     this->arrive(place.tile);
@@ -238,8 +222,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
       const auto target = [&](const MutableSequenceArray& array, int g) {
         return reinterpret_cast<Two*>(in_array(array, step, row, g, unit));
       };
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         if constexpr (kAdds) {
           *target(args.grad_gates, g) = of_hidden[g][n][i];
         } else {
@@ -252,15 +235,12 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
 
   __device__ __forceinline__ void send_gradients(const Place& place, int64_t count,
                                                  const Two (&grads)[kGates][kItems][2]) const {
-#pragma unroll
-    for (int n = 0; n < kItems; ++n) {
+    LLTM_JIT_UNROLLED(n, kItems) {
       if (!has_item(place, n)) continue;
       const int unit = unit_of(place, n);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      LLTM_JIT_UNROLLED(i, 2) {
         const bool there = has_row(place, i) && unit < gate_size();
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
+        LLTM_JIT_UNROLLED(g, kGates) {
           const Two two = there ? grads[g][n][i] : Two{};
           this->send_two(place.tile, count, place.row + 8 * i, g * exchanged_size() + unit, there,
                          {to_opmath(two.values[0]), to_opmath(two.values[1])});
@@ -281,8 +261,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         store_two(static_cast<float*>(args.grad_old_cells) + k * all + at, unit,
                   own.grad_cells[k][n][i]);
       }
-#pragma unroll
-      for (int k = 0; k < kParameters; ++k) {
+      LLTM_JIT_UNROLLED(k, kParameters) {
         store_two(static_cast<float*>(args.grad_parameters) + k * all + at, unit,
                   own.grad_parameters[k][n][i]);
       }

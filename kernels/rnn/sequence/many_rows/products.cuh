@@ -22,8 +22,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     int count = 0;  // products so far
   };
   __device__ __forceinline__ void multiply(int tile, Slot& slot, float (&sums)[kN / 2]) const {
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) sums[i] = 0;
+    LLTM_JIT_UNROLLED(i, kN / 2) sums[i] = 0;
     if constexpr (kScaled) {
       multiply_scaled(tile, slot, sums);
     } else {
@@ -47,8 +46,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
         b = matrix_descriptor(weight_stage(slot.of_weights));
       }
       fence_products();
-#pragma unroll
-      for (int k = 0; k < ManyRowsShape::kChunk / 16; ++k) {
+      LLTM_JIT_UNROLLED(k, ManyRowsShape::kChunk / 16) {
         multiply_wide<scalar_t, kN>(sums, a + 2 * k, b + 2 * k);
       }
       commit_products();
@@ -95,8 +93,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
         barriers.weights_full[slot.of_weights].wait(slot.round_of_weights & 1);
         b = matrix_descriptor(weight_stage(slot.of_weights));
       }
-#pragma unroll
-      for (int k = 0; k < ManyRowsShape::kChunk / 16; ++k) {
+      LLTM_JIT_UNROLLED(k, ManyRowsShape::kChunk / 16) {
         load_scaled(operands[k % 2], a, k, rows, of_chunk);
         fence_products();
         multiply_wide_of_registers<kN>(sums, operands[k % 2], b + 2 * k);
@@ -121,8 +118,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     if (kStreamed > 0 && tells && weights_before >= 0) {
       barriers.weights_empty[weights_before].arrive();
     }
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) {
+    LLTM_JIT_UNROLLED(i, kN / 2) {
       const float of_column = inverses[i / 4 * 8 + lane % 4 * 2 + i % 2];
       sums[i] = sums[i] * rows.inverse(i / 2 % 2) * of_column;
     }

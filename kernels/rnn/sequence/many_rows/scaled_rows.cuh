@@ -32,8 +32,7 @@ struct RowExponents {
 
   __device__ __forceinline__ explicit RowExponents(uint32_t exponents) {
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 % 4 * 16 + lane / 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       rows[i] = exponents + (first + 8 * i) * kChunks * 8;
       uint32_t four = 0;
       for (int chunk = lane % 4; chunk < kChunks; chunk += 4) {
@@ -73,8 +72,7 @@ __device__ __forceinline__ void load_scaled(uint32_t (&a)[4], uint32_t tile, int
                                             const Words<2> (&of_chunk)[2]) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
   load_matrices<false>(a, tile + row * 128 + ((2 * k + lane / 16) ^ (lane & 7)) * 16);
-#pragma unroll
-  for (int m = 0; m < 4; ++m) {
+  LLTM_JIT_UNROLLED(m, 4) {
     a[m] = multiply_pairs(a[m], exponents.factor(m % 2, of_chunk[m % 2], 2 * k + m / 2));
   }
 }

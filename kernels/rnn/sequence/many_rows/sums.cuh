@@ -36,22 +36,19 @@ __device__ __forceinline__ void exchange_halves(const Block& block, int tile, in
   const uint32_t here = shared_address(in_block) + thread * 16, target = address_in(here, other);
   auto &there = block.barriers.sums[tile], &free = block.barriers.free[tile];
   const uint32_t barrier = address_in(there.address(), other);
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
+  LLTM_JIT_UNROLLED(part, kParts) {
     const int parity = int(count * kParts + part) & 1;
     if (Block::kShape.reuses) block.synchronize(tile);  // the previous content has been read
     if (thread == 0) {
       int eights = 0;
-#pragma unroll
-      for (int n = 0; n < eights_of<Block>(part); ++n) {
+      LLTM_JIT_UNROLLED(n, eights_of<Block>(part)) {
         eights += finishes<Block>(block.rank, (part * kPart + n) % kOwn);
       }
       there.arrive_and_expect(eights * kFours);
       if (Block::kShape.reuses) arrive_at(address_in(free.address(), other));
     }
     if (Block::kShape.reuses) wait_in_cluster(free, parity);
-#pragma unroll
-    for (int n = 0; n < eights_of<Block>(part); ++n) {
+    LLTM_JIT_UNROLLED(n, eights_of<Block>(part)) {
       const int gate = (part * kPart + n) / kOwn, eight = (part * kPart + n) % kOwn;
       const int at = kOwn + eight < kAll ? kOwn + eight : eight;
       if (finishes<Block>(other, eight)) {
@@ -60,8 +57,7 @@ __device__ __forceinline__ void exchange_halves(const Block& block, int tile, in
     }
     if (part + 1 == kParts) meanwhile();
     wait_in_cluster(there, parity);
-#pragma unroll
-    for (int n = 0; n < eights_of<Block>(part); ++n) {
+    LLTM_JIT_UNROLLED(n, eights_of<Block>(part)) {
       const int gate = (part * kPart + n) / kOwn, eight = (part * kPart + n) % kOwn;
       float* four = sums + 4 * (gate * kAll + eight);
       const float4 more = load_four(here + n * kFours);
@@ -92,8 +88,7 @@ __device__ __forceinline__ void exchange_sums(const Block& block, int tile, int 
   const uint32_t here = shared_address(in_block) + lane * 16;
   auto &there = block.barriers.sums[tile], &free = block.barriers.free[tile];
   const int thread = threadIdx.x % 128;
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
+  LLTM_JIT_UNROLLED(part, kParts) {
     const int parity = int(count * kParts + part) & 1;
     const int mine = min(kPart, own_eights - part * kPart);
     if (kShape.reuses) block.synchronize(tile);  // the previous content has been read
@@ -102,25 +97,21 @@ __device__ __forceinline__ void exchange_sums(const Block& block, int tile, int 
       if (thread < kBlocks) arrive_at(address_in(free.address(), thread));
       wait_in_cluster(free, parity);
     }
-#pragma unroll
-    for (int half = 0; half < kBlocks / 4; ++half) {
+    LLTM_JIT_UNROLLED(half, kBlocks / 4) {
       const int to = half * 4 + warp;
       const uint32_t target = address_in(here, to) + place_of_sums<Block>(block.rank, 0);
       const uint32_t barrier = address_in(there.address(), to);
-#pragma unroll
-      for (int eight = 0; eight < eights_of<Block>(part); ++eight) {
+      LLTM_JIT_UNROLLED(eight, eights_of<Block>(part)) {
         const int all = half * kEights + part * kPart + eight;
         if (all < Block::kN / 8) send_four(target + eight * 512, sums + 4 * all, barrier);
       }
     }
     wait_in_cluster(there, parity);
-#pragma unroll
-    for (int n = 0; n < ceil_div(kEights, 4); ++n) {
+    LLTM_JIT_UNROLLED(n, ceil_div(kEights, 4)) {
       const int eight = warp + 4 * n - part * kPart;
       if (eight < 0 || eight >= mine) continue;
       float4 all{};
-#pragma unroll
-      for (int source = 0; source < kBlocks; ++source) {
+      LLTM_JIT_UNROLLED(source, kBlocks) {
         const float4 more = load_four(here + place_of_sums<Block>(source, 0) + eight * 512);
         all.x += more.x, all.y += more.y, all.z += more.z, all.w += more.w;
       }

@@ -145,8 +145,7 @@ __device__ __forceinline__ CellStep<Cell, T> step_of_element(
     int e, const float (&sums)[kGates][kElements], const float (&inputs)[kGates][kElements],
     const float (&parameters)[kRoom][kUnits]) {
   CellStep<Cell, T> in;
-#pragma unroll
-  for (int g = 0; g < kGates; ++g) {
+  LLTM_JIT_UNROLLED(g, kGates) {
     if constexpr (CellAddsGates<Cell>::value) {
       in.x[g] = T(sums[g][e]);
     } else {
@@ -154,8 +153,7 @@ __device__ __forceinline__ CellStep<Cell, T> step_of_element(
       in.h[g] = T(sums[g][e]);
     }
   }
-#pragma unroll
-  for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
+  LLTM_JIT_UNROLLED(i, CellTraits<Cell>::kParameters) {
     in.p[i] = T(parameters[i][kUnits == 2 ? e / 2 : 0]);
   }
   return in;

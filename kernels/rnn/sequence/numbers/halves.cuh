@@ -88,8 +88,7 @@ struct HalfParts {
 template <int kWords>
 __device__ __forceinline__ Words<kWords> rounded_to_tf32(const Words<kWords>& w) {
   Words<kWords> result;
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
+  LLTM_JIT_UNROLLED(i, kWords) {
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result.value[i]) : "f"(__uint_as_float(w.value[i])));
   }
   return result;
@@ -100,8 +99,7 @@ __device__ __forceinline__ Words<kWords> rounded_to_tf32(const Words<kWords>& w)
 template <typename Parts>
 __device__ __forceinline__ Parts in_halves(const Words<8>& tile, float scale) {
   Parts parts;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  LLTM_JIT_UNROLLED(i, 4) {
     const int at = i % 2 * 4 + i / 2 * 2;
     const HalfParts pair(tile.value[at], tile.value[at + 1], scale);
     parts.value[i] = pair.high;
@@ -130,8 +128,7 @@ struct RowScales {
     const HalfScale of_row(largest);
     scale = of_row.scale;
     const float both = of_row.inverse * weights_inverse;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       // Lanes from 4 r on have row r; the index is taken modulo 32.
       inverse[i] = __shfl_sync(~0u, both, keep(threadIdx.x) * 8 + i * 4);
     }
@@ -166,8 +163,7 @@ struct FloatOperand {
       : high{halves.value[0], halves.value[1]}, low{halves.value[2], halves.value[3]} {}
   __device__ __forceinline__ FloatOperand(const Words<4>& four, const RowScales& scales)
       : inverse{scales.inverse[0], scales.inverse[1]} {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       const HalfParts pair(four.value[2 * i], four.value[2 * i + 1], scales.scale);
       high.value[i] = pair.high;
       low.value[i] = pair.low;

@@ -84,8 +84,7 @@ template <typename scalar_t, int kWords>
 __device__ __forceinline__ Words<kWords> load_first(const void* source, int count) {
   constexpr int kNumbers = kWords * 4 / int(sizeof(scalar_t));
   scalar_t numbers[kNumbers];
-#pragma unroll
-  for (int i = 0; i < kNumbers; ++i) {
+  LLTM_JIT_UNROLLED(i, kNumbers) {
     numbers[i] = i < count ? static_cast<const scalar_t*>(source)[i] : scalar_t{};
   }
   Words<kWords> w;
@@ -97,8 +96,7 @@ __device__ __forceinline__ void store_first(void* target, const Words<kWords>& w
   constexpr int kNumbers = kWords * 4 / int(sizeof(scalar_t));
   scalar_t numbers[kNumbers];
   memcpy(numbers, &w, sizeof w);
-#pragma unroll
-  for (int i = 0; i < kNumbers; ++i) {
+  LLTM_JIT_UNROLLED(i, kNumbers) {
     if (i < count) static_cast<scalar_t*>(target)[i] = numbers[i];
   }
 }

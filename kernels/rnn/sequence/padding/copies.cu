@@ -45,8 +45,7 @@ __device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
   if (work.whole_source && inside >= kAtOnce) {
     result = load_raw<kAtOnce>(from);
   } else {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    LLTM_JIT_UNROLLED(i, kAtOnce) {
       const int64_t place = i * copy.source_column_stride;
       result.values[i] = i < inside && copy.source ? from[place] : T{};
       if constexpr (!std::is_same_v<T, Pair>) {
@@ -60,8 +59,7 @@ __device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
   if (work.whole_target && column + kAtOnce <= copy.columns) {
     *reinterpret_cast<Pack<T, kAtOnce>*>(to) = result;
   } else {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    LLTM_JIT_UNROLLED(i, kAtOnce) {
       if (column + i < copy.columns) to[i] = result.values[i];
     }
   }

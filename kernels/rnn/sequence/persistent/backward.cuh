@@ -172,10 +172,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
     const bool zero = !exists || (kControls == kZeroResets && controls_.pack_resets());
     typename Gradients::Packs packs;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) packs[g].value[i] = zero ? 0 : made_.packs()[g].value[i];
+    LLTM_JIT_UNROLLED(g, kGates) {
+      LLTM_JIT_UNROLLED(i, kWords) packs[g].value[i] = zero ? 0 : made_.packs()[g].value[i];
       if constexpr (kShape.sends_tf32()) packs[g] = rounded_to_tf32(packs[g]);
     }
     gradients_.put(iteration, packs);

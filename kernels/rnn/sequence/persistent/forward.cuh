@@ -148,16 +148,11 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
       });
     }
     float sums[kRowTiles][kGates][kElements];
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) {
-          const auto& four = all[n][g];
-          const float upper = four[e], lower = four[(e + 2) % 4];
-          sums[n][g][e] = kElements == 4 || place_.lane.lane % 4 < 2 ? upper : lower;
-        }
+    LLTM_JIT_UNROLLED2(n, kRowTiles, g, kGates) {
+      LLTM_JIT_UNROLLED(e, kElements) {
+        const auto& four = all[n][g];
+        const float upper = four[e], lower = four[(e + 2) % 4];
+        sums[n][g][e] = kElements == 4 || place_.lane.lane % 4 < 2 ? upper : lower;
       }
     }
     group_sum_(step, phase, sums);
@@ -221,8 +216,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
     const bool resets = controls_.pack_resets_next();
     Words<kWords> packs[1];
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
+    LLTM_JIT_UNROLLED(i, kWords) {
       const uint32_t word = outputs_.word(i, sent_);
       const uint32_t reset = kControls == kGivenResets ? next_h_.value[i] : 0;
       packs[0].value[i] = !exists ? 0 : resets ? reset : word;

@@ -11,8 +11,7 @@ using Four = Pack<float, kWidth>;
 
 __device__ __forceinline__ void multiply_add(float factor, const Four& four,
                                              float (&sums)[kWidth]) {
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) sums[i] = fmaf(factor, four.values[i], sums[i]);
+  LLTM_JIT_UNROLLED(i, kWidth) sums[i] = fmaf(factor, four.values[i], sums[i]);
 }
 
 extern __shared__ __align__(16) float shared[];
@@ -26,8 +25,7 @@ constexpr int kOutputs = 4, kSums = kOutputs * kRows;
 template <int kHalf = kSums / 2, int kBit = 16>
 __device__ __forceinline__ void add_lanes(float (&sums)[kSums]) {
   const bool upper = threadIdx.x & kBit;
-#pragma unroll
-  for (int i = 0; i < kHalf; ++i) {
+  LLTM_JIT_UNROLLED(i, kHalf) {
     const float kept = upper ? sums[i + kHalf] : sums[i];
     const float sent = upper ? sums[i] : sums[i + kHalf];
     sums[i] = kept + __shfl_xor_sync(~0u, sent, kBit);
@@ -55,8 +53,7 @@ __global__ void __launch_bounds__(kBlock) multiply_rows(FewRowsArgs args, int sh
        unit += int64_t(gridDim.x) * kWarps) {
     const float* weights = args.weights + unit * kOutputs * args.weights_stride;
     const auto load = [&](int k, Four(&fours)[kOutputs]) {
-#pragma unroll
-      for (int o = 0; o < kOutputs; ++o) {
+      LLTM_JIT_UNROLLED(o, kOutputs) {
         fours[o] = load_or_zero<kWidth>(weights + o * args.weights_stride + (k < depth ? k : 0),
                                         k < depth);
       }
@@ -66,25 +63,18 @@ __global__ void __launch_bounds__(kBlock) multiply_rows(FewRowsArgs args, int sh
     load(lane * kWidth, next);
     for (int k = lane * kWidth; k < shared_stride; k += kColumns) {
       Four now[kOutputs];
-#pragma unroll
-      for (int o = 0; o < kOutputs; ++o) now[o] = next[o];
+      LLTM_JIT_UNROLLED(o, kOutputs) now[o] = next[o];
       load(k + kColumns, next);
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      LLTM_JIT_UNROLLED(row, kRows) {
         const Four four = load_raw<kWidth>(shared + row * shared_stride + k);
-#pragma unroll
-        for (int o = 0; o < kOutputs; ++o) {
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i) {
-            float& sum = sums[row * kOutputs + o];
-            sum = fmaf(four.values[i], now[o].values[i], sum);
-          }
+        LLTM_JIT_UNROLLED2(o, kOutputs, i, kWidth) {
+          float& sum = sums[row * kOutputs + o];
+          sum = fmaf(four.values[i], now[o].values[i], sum);
         }
       }
     }
     add_lanes(sums);
-#pragma unroll
-    for (int i = 0; i < kSums / 32; ++i) {
+    LLTM_JIT_UNROLLED(i, kSums / 32) {
       const int at = lane * (kSums / 32) + i, row = at / kOutputs;
       if (row < args.count) {
         args.products[row * args.outputs + unit * kOutputs + at % kOutputs] = sums[i];
@@ -127,22 +117,19 @@ __global__ void __launch_bounds__(kBlock) multiply_columns(FewRowsArgs args, int
 #pragma unroll
     for (int r = 0; r < kRows; r += kWidth) {
       const Four numbers = load_raw<kWidth>(shared + k * kNumberStride + r);
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) multiply_add(numbers.values[i], four, sums[r + i]);
+      LLTM_JIT_UNROLLED(i, kWidth) multiply_add(numbers.values[i], four, sums[r + i]);
     }
   }
   __syncthreads();
   // The sums of all warps; each thread adds four.
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+  LLTM_JIT_UNROLLED(r, kRows) {
     store_pack<kWidth>(shared + (warp * kRows + r) * kColumns + lane * kWidth, sums[r]);
   }
   __syncthreads();
   static_assert(kBlock * kWidth == kRows * kColumns);
   const int row = threadIdx.x / 32;
   float total[kWidth] = {};
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
+  LLTM_JIT_UNROLLED(w, kWarps) {
     const Four four = load_raw<kWidth>(shared + (w * kRows + row) * kColumns + lane * kWidth);
     multiply_add(1.f, four, total);
   }
@@ -159,8 +146,7 @@ __global__ void __launch_bounds__(kThreads) add_parts(FewRowsArgs args) {
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth; i < count;
        i += int64_t(gridDim.x) * kThreads * kWidth) {
     float total[kWidth] = {};
-#pragma unroll
-    for (int p = 0; p < kParts; ++p) {
+    LLTM_JIT_UNROLLED(p, kParts) {
       multiply_add(1.f, load_raw<kWidth>(args.workspace + p * part + i), total);
     }
     store_pack<kWidth>(args.products + i, total);

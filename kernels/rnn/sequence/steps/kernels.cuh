@@ -43,14 +43,12 @@ class StepMath {
         if constexpr (Traits::kNormalises) {
           RowStep<Cell, T, kUnits>(place.hidden).run(in, now);
         } else {
-#pragma unroll
-          for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+          LLTM_JIT_UNROLLED(e, kUnits) run_step(in[e], now[e]);
         }
         write_results(of, args.step, place, in, now);
       }
       if (resets_next) {
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED(k, kStates) {
           place.read_reset(of, args.step + 1, k,
                            [&](int e, state_t value) { now[e][k] = T(value); });
         }
@@ -84,10 +82,8 @@ class StepMath {
         return;
       }
       T grad_now[kUnits][kStates];
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) grad_now[e][0] = T(grad_after[e] + grad_h[e]);
-#pragma unroll
-      for (int k = 0; k < kStates - 1; ++k) {
+      LLTM_JIT_UNROLLED(e, kUnits) grad_now[e][0] = T(grad_after[e] + grad_h[e]);
+      LLTM_JIT_UNROLLED(k, kStates - 1) {
         place.template read_any<state_t>(
             args.is_last() ? of.grad_new_cells : args.grad_cells, place.in_states(k),
             [&](int e, state_t value) { grad_now[e][k + 1] = T(value); });
@@ -98,8 +94,7 @@ class StepMath {
       } else if constexpr (Traits::kNormalises) {
         RowStep<Cell, T, kUnits>(place.hidden).derive(in, grad_now, grads);
       } else {
-#pragma unroll
-        for (int e = 0; e < kUnits; ++e) grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
+        LLTM_JIT_UNROLLED(e, kUnits) grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
       }
       write_gradients(args, place, grads);
       pass_on(args, resets, holds, place, grads);
@@ -129,17 +124,12 @@ class StepMath {
   }
   template <typename Function>
   static __device__ __forceinline__ void for_states(const Function& function) {
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) function(e, k);
-    }
+    LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) function(e, k);
   }
 
   static __device__ __forceinline__ void read_parameters(const void* parameters, const Place& place,
                                                          Step (&in)[kUnits]) {
-#pragma unroll
-    for (int k = 0; k < Traits::kParameters; ++k) {
+    LLTM_JIT_UNROLLED(k, Traits::kParameters) {
       place.read(static_cast<const scalar_t*>(parameters) + k * place.hidden + place.unit,
                  [&](int e, state_t value) { in[e].p[k] = T(value); });
     }
@@ -151,8 +141,7 @@ class StepMath {
                                                     const Place& place,
                                                     state_t (&x)[kGates][kUnits],
                                                     state_t (&bias)[kGates][kUnits]) {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       const int64_t unit = g * place.gate_size + place.unit;
       place.read(of.gates, step, g, [&](int e, state_t value) { x[g][e] = value; });
       if (of.bias) {
@@ -170,8 +159,7 @@ class StepMath {
   static __device__ __forceinline__ void read_states(const ForwardStepArgs& args, bool resets,
                                                      const Place& place, Step (&in)[kUnits]) {
     const auto& of = args.sequence;
-#pragma unroll
-    for (int k = 0; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates) {
       const auto set = [&](int e, state_t value) { in[e].old[k] = T(value); };
       if (resets) {
         place.read_reset(of, args.step, k, set);
@@ -194,16 +182,14 @@ class StepMath {
                                                       const state_t (&bias)[kGates][kUnits],
                                                       Step (&in)[kUnits]) {
     const auto& of = args.sequence;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       state_t h[kUnits] = {};
       if (args.products && count) {
         const auto* products = static_cast<const scalar_t*>(args.products);
         place.read(products + (place.row * kGates + g) * place.gate_size + place.unit,
                    [&](int e, state_t value) { h[e] = value; });
       }
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
+      LLTM_JIT_UNROLLED(e, kUnits) {
         h[e] += bias[g][e];
         if constexpr (Traits::kAddsGates) {
           in[e].x[g] = T(x[g][e] + h[e]);
@@ -223,8 +209,7 @@ class StepMath {
                                                        const Place& place, const Step (&in)[kUnits],
                                                        const T (&now)[kUnits][kStates]) {
     place.write(of.output, step, 0, [&](int e) { return state_t(now[e][0]); });
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates - 1) {
       if (!of.saved_cells.data) continue;
       place.write(
           static_cast<state_t*>(of.saved_cells.data) + place.in_cells(of.saved_cells, step, k),
@@ -243,8 +228,7 @@ class StepMath {
     } else {
       place.write(static_cast<scalar_t*>(of.new_h) + place.in_state(), state(0));
     }
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates - 1) {
       if (!args.is_last()) {
         place.write(static_cast<state_t*>(args.cells) + place.in_states(k), state(k + 1));
       } else if (of.narrow_cells) {
@@ -262,8 +246,7 @@ class StepMath {
                                                    bool resets, bool first, const Place& place,
                                                    Step (&in)[kUnits]) {
     read_parameters(of.parameters, place, in);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       if constexpr (Traits::kAddsGates) {
         place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].x[g] = T(value); });
       } else {
@@ -279,8 +262,7 @@ class StepMath {
     } else {
       place.template read_any<scalar_t>(of.old_h, place.in_state(), read_old_h);
     }
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates - 1) {
       place.read(static_cast<const state_t*>(of.saved_cells.data) +
                      place.in_cells(of.saved_cells, step, k),
                  [&](int e, state_t value) { in[e].old[k + 1] = T(value); });
@@ -302,16 +284,14 @@ class StepMath {
       if (!args.gates_apart) {
         place.read(static_cast<const scalar_t*>(args.products) + place.in_products(), add);
       } else {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
+        LLTM_JIT_UNROLLED(g, kGates) {
           place.read(static_cast<const float*>(args.products) + place.in_products(g), add);
         }
       }
     }
     if (!args.is_last() && resets_row(control_at(of, args.step + 1, place))) {
       place.add_to_reset(of, args.step + 1, 0, [&](int e) { return grad[e]; });
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) grad[e] = 0;
+      LLTM_JIT_UNROLLED(e, kUnits) grad[e] = 0;
     }
   }
 
@@ -320,8 +300,7 @@ class StepMath {
                                                          const Place& place,
                                                          const Step (&grads)[kUnits]) {
     const auto& of = args.sequence;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       place.write_gradient(of.grad_gates, args.step, g,
                            [&](int e) { return state_t(grads[e].x[g]); });
       if constexpr (!Traits::kAddsGates) {
@@ -329,8 +308,7 @@ class StepMath {
                              [&](int e) { return state_t(grads[e].h[g]); });
       }
     }
-#pragma unroll
-    for (int k = 0; k < Traits::kParameters; ++k) {
+    LLTM_JIT_UNROLLED(k, Traits::kParameters) {
       auto* sums = static_cast<state_t*>(of.grad_parameters);
       state_t sum[kUnits];
       place.template read_any<state_t>(
@@ -347,11 +325,9 @@ class StepMath {
     const auto& of = args.sequence;
     place.write(static_cast<state_t*>(args.grad_output_state) + place.in_state(),
                 [&](int e) { return state_t(grads[e].old[0]); });
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates - 1) {
       state_t left[kUnits];
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) left[e] = state_t(grads[e].old[k + 1]);
+      LLTM_JIT_UNROLLED(e, kUnits) left[e] = state_t(grads[e].old[k + 1]);
       if (of.grad_saved_cells.data && !holds) {
         place.read(static_cast<const state_t*>(of.grad_saved_cells.data) +
                        place.in_cells(of.grad_saved_cells, args.step, k),
@@ -359,8 +335,7 @@ class StepMath {
       }
       if (resets) {
         place.add_to_reset(of, args.step, k + 1, [&](int e) { return left[e]; });
-#pragma unroll
-        for (int e = 0; e < kUnits; ++e) left[e] = 0;
+        LLTM_JIT_UNROLLED(e, kUnits) left[e] = 0;
       }
       place.write(static_cast<state_t*>(args.grad_cells) + place.in_states(k),
                   [&](int e) { return left[e]; });

@@ -32,16 +32,14 @@ struct StepPlace {
   __device__ __forceinline__ void read(const element_t* source, const Function& function) const {
     opmath_t<element_t> values[kUnits];
     load_pack<kUnits>(source, values);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) function(e, values[e]);
+    LLTM_JIT_UNROLLED(e, kUnits) function(e, values[e]);
   }
   // Zeros where there is no array.
   template <typename element_t, typename Function>
   __device__ __forceinline__ void read_any(const void* array, int64_t at,
                                            const Function& function) const {
     if (array) return read(static_cast<const element_t*>(array) + at, function);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) function(e, opmath_t<element_t>(0));
+    LLTM_JIT_UNROLLED(e, kUnits) function(e, opmath_t<element_t>(0));
   }
   // State k of the states that a reset before a step sets.
   template <typename Args, typename Function>
@@ -75,8 +73,7 @@ struct StepPlace {
   __device__ __forceinline__ void write(element_t* target, const Function& function) const {
     if (!inside) return;
     opmath_t<element_t> values[kUnits];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) values[e] = function(e);
+    LLTM_JIT_UNROLLED(e, kUnits) values[e] = function(e);
     store_pack<kUnits>(target, values);
   }
   template <typename Function>

@@ -35,13 +35,11 @@ class RowSums {
   __device__ __forceinline__ void moments(const T (&numbers)[kCount], int64_t all, T* mean,
                                           T* squares) const {
     T sum = T(0), of_warp = T(inside_ ? kCount : 0);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) sum += numbers[i];
+    LLTM_JIT_UNROLLED(i, kCount) sum += numbers[i];
     sum = warp_sum(inside_ ? sum : T(0)), of_warp = warp_sum(of_warp);
     const T own_mean = sum / (of_warp > 0 ? of_warp : T(1));
     T own_squares = T(0);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
+    LLTM_JIT_UNROLLED(i, kCount) {
       own_squares += (numbers[i] - own_mean) * (numbers[i] - own_mean);
     }
     own_squares = warp_sum(inside_ ? own_squares : T(0));
@@ -91,13 +89,11 @@ class RowStep {
   // The gates in `in` are normalised there.
   __device__ __forceinline__ void run(Step (&in)[kUnits], T (&now)[kUnits][kStates]) const {
     normalise_gates(in);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+    LLTM_JIT_UNROLLED(e, kUnits) run_step(in[e], now[e]);
     if constexpr (kState >= 0) {
       T normalised[kUnits];
       normalise_state(now, normalised);
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) finish_step<Cell>(in[e].p, normalised[e], now[e]);
+      LLTM_JIT_UNROLLED(e, kUnits) finish_step<Cell>(in[e].p, normalised[e], now[e]);
     }
   }
 
@@ -105,41 +101,31 @@ class RowStep {
                                          Step (&grads)[kUnits]) const {
     const number_t of_gates = normalise_gates(in);
     T grad_left[kUnits][kStates];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) grad_left[e][k] = grad_now[e][k];
-    }
+    LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) grad_left[e][k] = grad_now[e][k];
     FinishGradients<Cell, T> finished[kState >= 0 ? kUnits : 1];
     if constexpr (kState >= 0) {
       T left[kUnits][kStates], normalised[kUnits];
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) run_step(in[e], left[e]);
+      LLTM_JIT_UNROLLED(e, kUnits) run_step(in[e], left[e]);
       const number_t scale = normalise_state(left, normalised);
       number_t sum = 0, slope = 0;
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
+      LLTM_JIT_UNROLLED(e, kUnits) {
         finished[e] = FinishGradients<Cell, T>(in[e].p, normalised[e], left[e], grad_now[e]);
         sum += number_t(finished[e].normalised);
         slope += number_t(finished[e].normalised) * number_t(normalised[e]);
       }
       sums_.template add<4>(sum, slope);
       sum /= number_t(hidden_), slope /= number_t(hidden_);
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) grad_left[e][k] = finished[e].now[k];
+      LLTM_JIT_UNROLLED(e, kUnits) {
+        LLTM_JIT_UNROLLED(k, kStates) grad_left[e][k] = finished[e].now[k];
         const number_t grad = number_t(finished[e].normalised) - sum;
         grad_left[e][kState] =
             grad_left[e][kState] + T((grad - number_t(normalised[e]) * slope) * scale);
       }
     }
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       grads[e] = CellDerivative<Cell, T>(in[e])(grad_left[e]);
       if constexpr (kState >= 0) {
-#pragma unroll
-        for (int p = 0; p < Traits::kParameters; ++p) {
+        LLTM_JIT_UNROLLED(p, Traits::kParameters) {
           grads[e].p[p] = grads[e].p[p] + finished[e].p[p];
         }
       }
@@ -173,11 +159,7 @@ class RowStep {
   template <typename Function>
   static __device__ __forceinline__ void for_gates(Step (&steps)[kUnits],
                                                    const Function& function) {
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) function(e, g, gate(steps[e], g));
-    }
+    LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) function(e, g, gate(steps[e], g));
   }
 
   // Normalises numbers of which a row has so many, and returns the factor.
@@ -186,8 +168,7 @@ class RowStep {
     number_t mean, squares;
     sums_.template moments<kSlot>(numbers, all, &mean, &squares);
     const number_t scale = number_t(1) / sqrt(squares / number_t(all) + number_t(Traits::kEpsilon));
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) numbers[i] = (numbers[i] - mean) * scale;
+    LLTM_JIT_UNROLLED(i, kCount) numbers[i] = (numbers[i] - mean) * scale;
     return scale;
   }
   __device__ __forceinline__ number_t normalise_gates(Step (&in)[kUnits]) const {
@@ -204,11 +185,9 @@ class RowStep {
   __device__ __forceinline__ number_t normalise_state(const T (&states)[kUnits][kStates],
                                                       T (&normalised)[kUnits]) const {
     number_t numbers[kUnits];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) numbers[e] = number_t(states[e][kState]);
+    LLTM_JIT_UNROLLED(e, kUnits) numbers[e] = number_t(states[e][kState]);
     const number_t scale = normalise<2>(numbers, hidden_);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) normalised[e] = T(numbers[e]);
+    LLTM_JIT_UNROLLED(e, kUnits) normalised[e] = T(numbers[e]);
     return scale;
   }
 };

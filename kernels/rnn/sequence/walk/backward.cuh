@@ -33,11 +33,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
         has_grad_(args.grad_output.data != nullptr),
         grad_output_(has_grad_ ? args.grad_output : args.output) {
     this->template read_states<scalar_t>(args.old_h, 0, first_h_);
-#pragma unroll
-    for (int p = 0; p < Traits::kParametersRoom; ++p) {
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) grad_parameters[p][e] = T(0);
-    }
+    LLTM_JIT_UNROLLED2(p, Traits::kParametersRoom, e, kUnits) grad_parameters[p][e] = T(0);
   }
 
   // Steps from `index` on, of which so many are valid. whole: whether all are, and another one follows.
@@ -48,8 +44,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     const auto *gates = this->at(args_.saved_gates, last), *output = this->at(args_.output, last),
                *grad_output = this->at(grad_output_, last);
     const auto* cells = this->cells_at(args_.saved_cells, last);
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
+    LLTM_JIT_UNROLLED(i, kSteps) {
       const int64_t step = kWhole || i < valid ? last - i : last;
       const int64_t before = kWhole || step > 0 ? step - 1 : 0;
       this->load_gates(gates, loaded[i].gates);
@@ -84,10 +79,8 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     Map step;
     step.cuts = kControls && loaded.control == SequenceControl::kResets;
     const T grad = grad_output_of(loaded, e);
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) step.factors[s][of] = found.factors[of][s];
+    LLTM_JIT_UNROLLED(s, kStates) {
+      LLTM_JIT_UNROLLED(of, kStates) step.factors[s][of] = found.factors[of][s];
       step.sums[s] = step.cuts ? T(0) : found.factors[0][s] * grad;
       // After a cut, this is the gradient of the state that the reset has set: run_step_of adds it there.
       if (s > 0 && !step.cuts && args_.grad_saved_cells.data) {
@@ -102,8 +95,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   __device__ __forceinline__ void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
                                       T (&states)[kStates][kUnits]) {
     auto* target = this->at(args_.grad_gates, args_.steps - 1 - index);
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
+    LLTM_JIT_UNROLLED(i, kSteps) {
       if (kWhole || i < valid) run_step_of(index + i, loaded[i], target, states);
       target -= args_.grad_gates.step_stride;
     }
@@ -133,8 +125,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     const bool resets = kControls && loaded.control == SequenceControl::kResets;
     T reset[kStates][kUnits];
     if (resets) this->read_reset(args_, args_.steps - 1 - index, reset);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       auto in = this->step_of(loaded.gates, e);
       const T before = loaded.first ? first_h_[e] : T(loaded.old_h[e]);
       in.old[0] = resets ? reset[0][e] : before;
@@ -146,23 +137,19 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
         grad_now[k] = states[k][e];
       }
       const auto grads = CellDerivative<Cell, T>(in)(grad_now);
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) grad_gates[g][e] = holds ? T(0) : grads.x[g];
-#pragma unroll
-      for (int p = 0; p < Traits::kParameters; ++p) {
+      LLTM_JIT_UNROLLED(g, kGates) grad_gates[g][e] = holds ? T(0) : grads.x[g];
+      LLTM_JIT_UNROLLED(p, Traits::kParameters) {
         const T sum = grad_parameters[p][e] + grads.p[p];
         grad_parameters[p][e] = holds ? grad_parameters[p][e] : sum;
       }
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED(k, kStates) {
         T left = grads.old[k];
         if (k > 0 && args_.grad_saved_cells.data) left = left + given(index, k, e);
         if (resets) add_to_reset(index, k, e, left);
         states[k][e] = holds ? states[k][e] : resets ? T(0) : left;
       }
     }
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) Lane::write(target + g * this->hidden, grad_gates[g]);
+    LLTM_JIT_UNROLLED(g, kGates) Lane::write(target + g * this->hidden, grad_gates[g]);
   }
   __device__ __forceinline__ T grad_output_of(const Loaded& loaded, int e) const {
     return has_grad_ ? T(loaded.grad_output[e]) : T(0);

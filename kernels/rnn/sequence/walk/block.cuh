@@ -40,8 +40,7 @@ class WalkBlock {
       if (!args_.only_maps) {
         for (int64_t piece = 0; piece < piece_; ++piece) apply_piece(piece);
       }
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) all_[e] = Map::identity();
+      LLTM_JIT_UNROLLED(e, kUnits) all_[e] = Map::identity();
     }
     Loaded next[kShape.steps];
     load(walk, first_, next);
@@ -49,8 +48,7 @@ class WalkBlock {
 #pragma unroll 1
     for (int64_t begin = first_; begin < last_; begin += kShape.tile(), copy ^= 1) {
       Loaded now[kShape.steps];
-#pragma unroll
-      for (int i = 0; i < kShape.steps; ++i) now[i] = next[i];
+      LLTM_JIT_UNROLLED(i, kShape.steps) now[i] = next[i];
       if (begin + kShape.tile() < last_) load(walk, begin + kShape.tile(), next);
       if (begin + kShape.tile() <= last_) {
         tile<true>(walk, begin, copy, now);
@@ -108,11 +106,9 @@ class WalkBlock {
   __device__ __forceinline__ void linear_tile(Walk& walk, int64_t own, int copy,
                                               const Loaded (&loaded)[kShape.steps]) {
     Map maps[kUnits];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       maps[e] = Map::identity();
-#pragma unroll
-      for (int i = 0; i < kShape.steps; ++i) {
+      LLTM_JIT_UNROLLED(i, kShape.steps) {
         if (kWhole || own + i < last_) walk.append(own + i, loaded[i], e, maps[e]);
       }
       maps[e].for_numbers([&](int index, T& number) {
@@ -124,25 +120,19 @@ class WalkBlock {
     // readers.
     __syncthreads();
     T mine[kStates][kUnits];
-#pragma unroll
-    for (int w = 0; w < kShape.warps; ++w) {
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
-        Map map;
-        map.cuts = Walk::kResets && shared().cuts[copy][w];
-        map.for_numbers(
-            [&](int index, T& number) { number = T(shared().maps[copy][w][index][e][lane_]); });
-        T states[kStates];
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) {
-          states[k] = states_[k][e];
-          if (w == 0 || w == warp_) mine[k][e] = states[k];
-        }
-        map.apply_to(states);
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) states_[k][e] = states[k];
-        if (args_.only_maps) all_[e].append(map);
+    LLTM_JIT_UNROLLED2(w, kShape.warps, e, kUnits) {
+      Map map;
+      map.cuts = Walk::kResets && shared().cuts[copy][w];
+      map.for_numbers(
+          [&](int index, T& number) { number = T(shared().maps[copy][w][index][e][lane_]); });
+      T states[kStates];
+      LLTM_JIT_UNROLLED(k, kStates) {
+        states[k] = states_[k][e];
+        if (w == 0 || w == warp_) mine[k][e] = states[k];
       }
+      map.apply_to(states);
+      LLTM_JIT_UNROLLED(k, kStates) states_[k][e] = states[k];
+      if (args_.only_maps) all_[e].append(map);
     }
     if (!args_.only_maps) walk.template run<kWhole>(own, last_ - own, loaded, mine);
   }
@@ -153,23 +143,19 @@ class WalkBlock {
            row_ * args_.sequence.hidden_size + unit_;
   }
   __device__ __forceinline__ void apply_piece(int64_t piece) {
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       Map map;
       map.cuts = args_.cuts[piece * args_.sequence.batch_size + row_];
       map.for_numbers([&](int index, T& number) { number = T(number_of(piece, index)[e]); });
       T states[kStates];
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) states[k] = states_[k][e];
+      LLTM_JIT_UNROLLED(k, kStates) states[k] = states_[k][e];
       map.apply_to(states);
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) states_[k][e] = states[k];
+      LLTM_JIT_UNROLLED(k, kStates) states_[k][e] = states[k];
     }
   }
   __device__ __forceinline__ void write_piece() {
     if (warp_ > 0) return;
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       all_[e].for_numbers(
           [&](int index, T& number) { number_of(piece_, index)[e] = state_t(number); });
     }
@@ -180,18 +166,15 @@ class WalkBlock {
   __device__ __forceinline__ void write_parameters(const Walk& walk) {
     __shared__ state_t sums[kShape.warps][kUnits][32];
     const int64_t rows = args_.sequence.batch_size, hidden = args_.sequence.hidden_size;
-#pragma unroll
-    for (int p = 0; p < Traits::kParameters; ++p) {
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(p, Traits::kParameters) {
+      LLTM_JIT_UNROLLED(e, kUnits) {
         sums[warp_][e][lane_] = state_t(walk.grad_parameters[p][e]);
       }
       __syncthreads();
       if (warp_ == 0) {
         const int64_t place = (p * args_.pieces + piece_) * rows + row_;
         auto* target = static_cast<state_t*>(args_.sequence.grad_parameters) + place * hidden;
-#pragma unroll
-        for (int e = 0; e < kUnits; ++e) {
+        LLTM_JIT_UNROLLED(e, kUnits) {
           state_t sum = 0;
           for (int w = 0; w < kShape.warps; ++w) sum += sums[w][e][lane_];
           target[unit_ + e] = sum;

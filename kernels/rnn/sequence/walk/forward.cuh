@@ -30,8 +30,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   __device__ __forceinline__ void load(int64_t index, int64_t valid,
                                        Loaded (&loaded)[kSteps]) const {
     const auto* gates = this->at(args_.gates, index);
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
+    LLTM_JIT_UNROLLED(i, kSteps) {
       this->load_gates(gates, loaded[i].gates);
       if (kWhole || i + 1 < valid) gates += args_.gates.step_stride;
       loaded[i].control = this->control_of(kWhole || i < valid ? index + i : index);
@@ -53,21 +52,15 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     const CellMap<Cell, T> found(this->step_of(loaded.gates, e));
     Map step;
     step.cuts = kControls && loaded.control == SequenceControl::kResets;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(s, kStates) {
       step.sums[s] = found.sums[s];
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) step.factors[s][of] = found.factors[s][of];
+      LLTM_JIT_UNROLLED(of, kStates) step.factors[s][of] = found.factors[s][of];
     }
     if (kControls && step.cuts) {
       T reset[kStates][kUnits];
       this->read_reset(args_, index, reset);
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) {
-#pragma unroll
-        for (int of = 0; of < kStates; ++of) {
-          step.sums[s] = step.sums[s] + found.factors[s][of] * reset[of][e];
-        }
+      LLTM_JIT_UNROLLED2(s, kStates, of, kStates) {
+        step.sums[s] = step.sums[s] + found.factors[s][of] * reset[of][e];
       }
     }
     map.append(step);
@@ -79,8 +72,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
                                       T (&states)[kStates][kUnits]) {
     auto* output = this->at(args_.output, index);
     auto* cells = this->cells_at(args_.saved_cells, index);
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
+    LLTM_JIT_UNROLLED(i, kSteps) {
       if (kWhole || i < valid) run_step_of(index + i, loaded[i], output, cells, states);
       output += args_.output.step_stride, cells += args_.saved_cells.step_stride;
     }
@@ -109,16 +101,13 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     if (kControls && loaded.control == SequenceControl::kResets) {
       this->read_reset(args_, step, states);
     }
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       auto in = this->step_of(loaded.gates, e);
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) saved[k][e] = in.old[k] = states[k][e];
+      LLTM_JIT_UNROLLED(k, kStates) saved[k][e] = in.old[k] = states[k][e];
       T now[kStates];
       run_step(in, now);
       output[e] = holds ? T(0) : now[0];
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) states[k][e] = holds ? states[k][e] : now[k];
+      LLTM_JIT_UNROLLED(k, kStates) states[k][e] = holds ? states[k][e] : now[k];
     }
     Lane::write(output_at, output);
     if constexpr (kStates > 1) {

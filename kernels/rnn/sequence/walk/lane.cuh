@@ -18,38 +18,30 @@ struct WalkMap {
   static __device__ __forceinline__ WalkMap identity() {
     WalkMap map;
     map.cuts = false;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(s, kStates) {
       map.sums[s] = T(0);
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) map.factors[s][of] = T(s == of ? 1 : 0);
+      LLTM_JIT_UNROLLED(of, kStates) map.factors[s][of] = T(s == of ? 1 : 0);
     }
     return map;
   }
 
   __device__ __forceinline__ void apply_to(T (&states)[kStates]) const {
     T found[kStates];
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(s, kStates) {
       T sum = sums[s];
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) sum = sum + factors[s][of] * states[of];
+      LLTM_JIT_UNROLLED(of, kStates) sum = sum + factors[s][of] * states[of];
       found[s] = cuts ? sums[s] : sum;
     }
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) states[s] = found[s];
+    LLTM_JIT_UNROLLED(s, kStates) states[s] = found[s];
   }
 
   // Makes this the map of its steps and then those of `next`.
   __device__ __forceinline__ void append(const WalkMap& next) {
     next.apply_to(sums);
     T column[kStates];
-#pragma unroll
-    for (int of = 0; of < kStates; ++of) {
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) column[s] = factors[s][of];
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(of, kStates) {
+      LLTM_JIT_UNROLLED(s, kStates) column[s] = factors[s][of];
+      LLTM_JIT_UNROLLED(s, kStates) {
         T sum = next.factors[s][0] * column[0];
 #pragma unroll
         for (int k = 1; k < kStates; ++k) sum = sum + next.factors[s][k] * column[k];
@@ -62,10 +54,8 @@ struct WalkMap {
   // Calls function(index, number) for each number but `cuts`.
   template <typename Function>
   __device__ __forceinline__ void for_numbers(const Function& function) {
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) function(s * (kStates + 1) + of, factors[s][of]);
+    LLTM_JIT_UNROLLED(s, kStates) {
+      LLTM_JIT_UNROLLED(of, kStates) function(s * (kStates + 1) + of, factors[s][of]);
       function(s * (kStates + 1) + kStates, sums[s]);
     }
   }
@@ -113,8 +103,7 @@ struct WalkLane {
         rows(sizes.batch_size),
         control(controls + of_row),
         control_stride(control_step_stride) {
-#pragma unroll
-    for (int p = 0; p < Traits::kParameters; ++p) {
+    LLTM_JIT_UNROLLED(p, Traits::kParameters) {
       read(static_cast<const scalar_t*>(learnt) + p * hidden + unit, parameters[p]);
     }
   }
@@ -126,22 +115,19 @@ struct WalkLane {
   static __device__ __forceinline__ void read(const element_t* source, T (&values)[kUnits]) {
     opmath_t<element_t> numbers[kUnits];
     load_pack<kUnits>(source, numbers);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) values[e] = T(state_t(numbers[e]));
+    LLTM_JIT_UNROLLED(e, kUnits) values[e] = T(state_t(numbers[e]));
   }
   // Zeros where there is no array.
   template <typename element_t>
   __device__ __forceinline__ void read_states(const void* array, int64_t index,
                                               T (&values)[kUnits]) const {
     if (array) return read(static_cast<const element_t*>(array) + in_state(index), values);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) values[e] = T(0);
+    LLTM_JIT_UNROLLED(e, kUnits) values[e] = T(0);
   }
   template <typename element_t>
   static __device__ __forceinline__ void write(element_t* target, const T (&values)[kUnits]) {
     opmath_t<element_t> numbers[kUnits];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) numbers[e] = state_t(values[e]);
+    LLTM_JIT_UNROLLED(e, kUnits) numbers[e] = state_t(values[e]);
     store_pack<kUnits>(target, numbers);
   }
   template <typename Array>
@@ -161,8 +147,7 @@ struct WalkLane {
            step * array.step_stride + in_state();
   }
   __device__ __forceinline__ void load_gates(const scalar_t* source, Units (&gates)[kGates]) const {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) gates[g] = load_words<kUnits>(source + g * hidden);
+    LLTM_JIT_UNROLLED(g, kGates) gates[g] = load_words<kUnits>(source + g * hidden);
   }
   // kHolds, kResets or 0.
   __device__ __forceinline__ uint8_t control_of(int64_t step) const {
@@ -174,10 +159,8 @@ struct WalkLane {
   template <typename Args>
   __device__ __forceinline__ void read_reset(const Args& args, int64_t step,
                                              T (&states)[kStates][kUnits]) const {
-#pragma unroll
-    for (int k = 0; k < kStates; ++k) {
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) states[k][e] = T(0);
+    LLTM_JIT_UNROLLED(k, kStates) {
+      LLTM_JIT_UNROLLED(e, kUnits) states[k][e] = T(0);
       if (k == 0 && args.reset_h.data) read(at(args.reset_h, step), states[k]);
       if (k > 0 && args.reset_cells.data) {
         read(cells_at(args.reset_cells, step) + (k - 1) * rows * hidden, states[k]);
@@ -187,10 +170,8 @@ struct WalkLane {
   // A step of unit e, but for its old states.
   __device__ __forceinline__ Step step_of(const Units (&gates)[kGates], int e) const {
     Step step;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) step.x[g] = T(gates[g][e]);
-#pragma unroll
-    for (int p = 0; p < Traits::kParameters; ++p) step.p[p] = parameters[p][e];
+    LLTM_JIT_UNROLLED(g, kGates) step.x[g] = T(gates[g][e]);
+    LLTM_JIT_UNROLLED(p, Traits::kParameters) step.p[p] = parameters[p][e];
     return step;
   }
 };

@@ -21,8 +21,7 @@ struct StageParts {
   // Splits eight neighbouring numbers of a row.
   __device__ __forceinline__ void split(int row, int chunk, const uint32_t* numbers, float scale) {
     HalfParts pairs[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) pairs[j] = HalfParts(numbers[2 * j], numbers[2 * j + 1], scale);
+    LLTM_JIT_UNROLLED(j, 4) pairs[j] = HalfParts(numbers[2 * j], numbers[2 * j + 1], scale);
     const int at = (chunk ^ (row % 8)) * 8;
     *reinterpret_cast<uint4*>(&high[row][at]) = {pairs[0].high, pairs[1].high, pairs[2].high,
                                                  pairs[3].high};

@@ -71,8 +71,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
                                          const Part& part, int64_t row, Sums& sums) {
   const Rows<kDepthInside> rows(int(row - part.row));
   float scales[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  LLTM_JIT_UNROLLED(i, 2) {
     scales[i] = HalfScale(args.magnitudes[min(row + i, args.a.vectors - 1)]).scale;
   }
   constexpr int kPiece = 128;  // of the depth, per truncated sum
@@ -80,8 +79,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
   Sums truncated = {};
   const auto move_sums = [&] {
     wait_for_products<0>();
-#pragma unroll
-    for (int i = 0; i < kTile / 2; ++i) {
+    LLTM_JIT_UNROLLED(i, kTile / 2) {
       sums[i] += truncated[i];
       truncated[i] = 0;
     }
@@ -93,8 +91,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
     const uint32_t a = shared_address(stage.a);
     const uint64_t high = matrix_descriptor(stage.b.high[0]);
     const uint64_t low = matrix_descriptor(stage.b.low[0]);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    LLTM_JIT_UNROLLED(step, kSteps) {
       StepParts& own = parts[step % 2];
       uint32_t numbers[2][kWidth];
       rows.load(a, step, numbers);
@@ -128,17 +125,14 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
   const auto sum_of = [](int i, int four, int j) { return (four * 2 + j / 2) * 4 + i * 2 + j % 2; };
   const bool whole = args.splits == 1;  // else the sums are results for add_splits()
   float* target = whole ? args.results : args.sums + part.split * args.a.vectors * args.b.vectors;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  LLTM_JIT_UNROLLED(i, 2) {
     if (row + i >= args.a.vectors) break;
     const float of_row = whole ? row_inverse(args, row + i) : 1;
-#pragma unroll
-    for (int four = 0; four < kFours; ++four) {
+    LLTM_JIT_UNROLLED(four, kFours) {
       const int64_t column = part.column + column_of(four);
       if (column >= args.b.vectors) break;
       float own[kWidth], results[kWidth];
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) own[j] = sums[sum_of(i, four, j)];
+      LLTM_JIT_UNROLLED(j, kWidth) own[j] = sums[sum_of(i, four, j)];
       if (results_of(own, of_row, shared.columns[column_of(four) / kWidth], results) || !whole) {
         store_results(target + (row + i) * args.b.vectors + column, whole && args.adds, results);
       } else {
@@ -205,8 +199,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
     for (int split = 0; split < args.splits; ++split) {
       load_pack<kWidth>(args.sums + split * size + i, more);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) sums[j] += more[j];
+      LLTM_JIT_UNROLLED(j, kWidth) sums[j] += more[j];
     }
     float results[kWidth];
     if (results_of(sums, of_row, columns, results)) {

@@ -18,8 +18,7 @@ struct alignas(16) FourColumns {
   __device__ __forceinline__ explicit FourColumns(float factor)
       : inverse{factor, factor, factor, factor}, initial{} {}
   __device__ __forceinline__ FourColumns(const FloatProductArgs& args, int64_t column) : initial{} {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
+    LLTM_JIT_UNROLLED(j, kWidth) {
       inverse[j] = HalfScale(args.magnitudes[args.a.vectors + column + j]).inverse;
     }
     if (args.initial) load_pack<kWidth>(args.initial + column, initial);
@@ -39,8 +38,7 @@ __device__ __forceinline__ float unscaled(float sum, float of_row, float of_colu
 __device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of_row,
                                            const FourColumns& columns, float (&results)[kWidth]) {
   bool finite = true;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
+  LLTM_JIT_UNROLLED(j, kWidth) {
     const float sum = unscaled(sums[j], of_row, columns.inverse[j]);
     finite = finite && isfinite(sum);
     results[j] = columns.initial[j] + sum;
@@ -51,8 +49,7 @@ __device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of
 __device__ __forceinline__ void store_results(float* target, bool adds, float (&results)[kWidth]) {
   float before[kWidth] = {};
   if (adds) load_pack<kWidth>(target, before);
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) results[j] += before[j];
+  LLTM_JIT_UNROLLED(j, kWidth) results[j] += before[j];
   store_pack<kWidth>(target, results);
 }
 
@@ -61,8 +58,7 @@ __device__ __noinline__ void store_anew(const FloatProductArgs& args, int64_t ro
                                         float4 sums, float of_row, const FourColumns& columns) {
   const float four[kWidth] = {sums.x, sums.y, sums.z, sums.w};
   float* target = args.results + row * args.b.vectors + column;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
+  LLTM_JIT_UNROLLED(j, kWidth) {
     float sum = unscaled(four[j], of_row, columns.inverse[j]);
     if (!isfinite(sum)) {
       sum = 0;

@@ -40,15 +40,12 @@ struct Slice {
   template <int kCount>
   __device__ __forceinline__ void read(int first, float (&values)[kCount][kDepth]) const {
     if constexpr (kDepthInside) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) load_pack<kDepth>(numbers + (first + i) * kDepth, values[i]);
+      LLTM_JIT_UNROLLED(i, kCount) load_pack<kDepth>(numbers + (first + i) * kDepth, values[i]);
     } else {
-#pragma unroll
-      for (int k = 0; k < kDepth; ++k) {
+      LLTM_JIT_UNROLLED(k, kDepth) {
         float of_all[kCount];
         load_pack<kCount>(numbers + k * kTile + first, of_all);
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) values[i][k] = of_all[i];
+        LLTM_JIT_UNROLLED(i, kCount) values[i][k] = of_all[i];
       }
     }
   }
@@ -142,8 +139,7 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
     commit_copies();
   };
   wait_for_predecessor();
-#pragma unroll
-  for (int step = 0; step < kStages; ++step) bring(step);
+  LLTM_JIT_UNROLLED(step, kStages) bring(step);
   float sums[kRows][kColumns] = {}, of_rows[kRows] = {};
   for (int step = 0; (step * shares + share) * kDepth < args.depth; ++step) {
     wait_for_copies<kStages - 1>();
@@ -152,22 +148,16 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
     float a[kRows][kDepth], b[kColumns][kDepth];
     stage.a.read(row, a);
     stage.b.read(column, b);
-#pragma unroll
-    for (int k = 0; k < kDepth; ++k) {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        of_rows[r] += a[r][k];
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) sums[r][c] += a[r][k] * b[c][k];
-      }
+    LLTM_JIT_UNROLLED2(k, kDepth, r, kRows) {
+      of_rows[r] += a[r][k];
+      LLTM_JIT_UNROLLED(c, kColumns) sums[r][c] += a[r][k] * b[c][k];
     }
     __syncwarp();
     bring(step + kStages);
   }
   wait_for_copies<0>();
   __syncwarp();
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+  LLTM_JIT_UNROLLED(r, kRows) {
     store_pack<kColumns>(shared[warp].sums + (row + r) * kTile + column, sums[r]);
     if (column == 0) shared[warp].sums[kResults + row + r] = of_rows[r];
   }
@@ -187,23 +177,20 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
     const int there = int(min(args.columns - to_column, int64_t(kWidth)));
     if (args.initial) {
       const T* initial = static_cast<const T*>(args.initial) + to_column;
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
+      LLTM_JIT_UNROLLED(c, kWidth) {
         if (c < there) four[c] += to_opmath(initial[c]);
       }
     }
     if (args.columns % kWidth == 0 && there == kWidth) {
       store_pack<kWidth>(to, four);
     } else {
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
+      LLTM_JIT_UNROLLED(c, kWidth) {
         if (c < there) to[c] = from_opmath<T>(four[c]);
       }
     }
   };
   const auto add = [](float (&four)[kWidth], const float (&more)[kWidth]) {
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) four[c] += more[c];
+    LLTM_JIT_UNROLLED(c, kWidth) four[c] += more[c];
   };
   for (int i = int(threadIdx.x) * kWidth; i < kSums; i += int(blockDim.x) * kWidth) {
     float four[kWidth] = {}, more[kWidth];

@@ -57,22 +57,18 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   __device__ __forceinline__ void begin(const LanePlace<Shape>& place,
                                         const Elements<Shape>& elements,
                                         const SequenceBackwardArgs& args) {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       grad_state_[0][e] = elements.template read<scalar_t>(args.grad_new_h, 0, e);
 #pragma unroll
       for (int k = 1; k < kStates; ++k) {
         grad_state_[k][e] = elements.template read<float>(args.grad_new_cells, k - 1, e);
       }
       if constexpr (kControls) old_h_[e] = elements.template read<scalar_t>(args.old_h, 0, e);
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) grad_parameters_[i][e] = 0;
+      LLTM_JIT_UNROLLED(i, kParameters) grad_parameters_[i][e] = 0;
     }
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
+    LLTM_JIT_UNROLLED(half, kHalves) {
       const int unit = min(place.lane.unit_of(2 * half), place.hidden - 1);
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) {
+      LLTM_JIT_UNROLLED(i, kParameters) {
         parameters_[i][half] = to_opmath(static_cast<const scalar_t*>(
             args.parameters)[int64_t(i) * place.units() + place.recurrence.first_unit() + unit]);
       }
@@ -89,13 +85,11 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     steps.read(Steps::kGradOutput, prepared->grad_output);
     float saved[kGates][kElements], inputs[kGates][kElements], old_h[kElements];
     steps.read(Steps::kOldOutput, old_h);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       steps.read(Steps::kSaved + g, saved[g]);
       if constexpr (!kAdds) steps.read(Steps::kInputs + g, inputs[g]);
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       auto in = step_of_element<Cell, T>(e, saved, inputs, parameters_);
       if constexpr (kControls) {  // a hold before a row's first step has no output
         if (controls.holds_next(e)) old_h[e] = old_h_[e];
@@ -124,32 +118,22 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     float mean[kElements];
     if constexpr (CellTraits<Cell>::kNormalisesGates) {
       float numbers[kElements][kGates];
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) numbers[e][g] = float(gate(prepared->in[e], g));
-      }
+      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) numbers[e][g] = float(gate(prepared->in[e], g));
       row_sums.template moments<0>(iteration, numbers, mean, prepared->gate_scale);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-          const float away = numbers[e][g] - mean[e];
-          gate(prepared->in[e], g) = T(away * prepared->gate_scale[e]);
-        }
+      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) {
+        const float away = numbers[e][g] - mean[e];
+        gate(prepared->in[e], g) = T(away * prepared->gate_scale[e]);
       }
     }
     if constexpr (kState >= 0) {
       float numbers[kElements][1];
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         T left[kStates];
         run_step(prepared->in[e], left);
         numbers[e][0] = float(left[kState]);
       }
       row_sums.template moments<1>(iteration, numbers, mean, prepared->state_scale);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         prepared->state[e] = (numbers[e][0] - mean[e]) * prepared->state_scale[e];
       }
     }
@@ -167,19 +151,16 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
       float grad_h[kElements];
       T grad_now[kElements][kStates];
       Step of_step[kElements];
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         grad_h[e] = of_state(e, from_gates[e], of_resets);
         gather(e, grad_h[e], prepared, grad_now[e]);
       }
       derive_rows(iteration, prepared, row_sums, grad_now, of_step);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         leave(e, grad_h[e], of_step[e], prepared, controls, of_resets, grads, grads_of_h);
       }
     } else {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         const float grad_h = of_state(e, from_gates[e], of_resets);
         T grad_now[kStates];
         gather(e, grad_h, prepared, grad_now);
@@ -194,8 +175,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
                                         const SequenceBackwardArgs& args,
                                         const ResetGradients<Shape>& of_resets,
                                         const float (&from_gates)[kElements]) const {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       if (args.grad_old_h) {
         const float grad_h = of_state(e, from_gates[e], of_resets);
         elements.template write<scalar_t>(args.grad_old_h, 0, e, grad_h);
@@ -205,8 +185,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
         if (!args.grad_old_cells) break;
         elements.template write<float>(args.grad_old_cells, k - 1, e, grad_state_[k][e]);
       }
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) {
+      LLTM_JIT_UNROLLED(i, kParameters) {
         elements.template write<float>(args.grad_parameters, i, e, grad_parameters_[i][e]);
       }
     }
@@ -244,8 +223,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     float first[kElements], second[kElements];
     FinishGradients<Cell, T> finished[kState >= 0 ? kElements : 1];
     if constexpr (kState >= 0) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         T left[kStates];
         run_step(prepared.in[e], left);
         finished[e] =
@@ -253,41 +231,31 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
         first[e] = float(finished[e].normalised), second[e] = first[e] * prepared.state[e];
       }
       row_sums.template means<2, 1>(iteration, first, second);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) grad_now[e][k] = finished[e].now[k];
+      LLTM_JIT_UNROLLED(e, kElements) {
+        LLTM_JIT_UNROLLED(k, kStates) grad_now[e][k] = finished[e].now[k];
         const float grad = float(finished[e].normalised) - first[e] - prepared.state[e] * second[e];
         grad_now[e][kState] = grad_now[e][kState] + T(grad * prepared.state_scale[e]);
       }
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       of_step[e] = CellDerivative<Cell, T>(prepared.in[e])(grad_now[e]);
       if constexpr (kState >= 0) {
-#pragma unroll
-        for (int i = 0; i < kParameters; ++i) of_step[e].p[i] = of_step[e].p[i] + finished[e].p[i];
+        LLTM_JIT_UNROLLED(i, kParameters) of_step[e].p[i] = of_step[e].p[i] + finished[e].p[i];
       }
     }
     if constexpr (CellTraits<Cell>::kNormalisesGates) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         first[e] = second[e] = 0;
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
+        LLTM_JIT_UNROLLED(g, kGates) {
           const float grad = float(gate(of_step[e], g));
           first[e] += grad, second[e] += grad * gate(prepared.in[e], g);
         }
       }
       row_sums.template means<3, kGates>(iteration, first, second);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-          T& grad = gate(of_step[e], g);
-          grad = T((float(grad) - first[e] - gate(prepared.in[e], g) * second[e]) *
-                   prepared.gate_scale[e]);
-        }
+      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) {
+        T& grad = gate(of_step[e], g);
+        grad = T((float(grad) - first[e] - gate(prepared.in[e], g) * second[e]) *
+                 prepared.gate_scale[e]);
       }
     }
   }
@@ -300,13 +268,11 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
                                         float (&grads)[kGates][kElements],
                                         float (&grads_of_h)[kGates][kElements]) {
     const bool holds = controls.holds(e), resets = controls.resets(e);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       grads[g][e] = holds ? 0 : float(of_step.x[g]);
       if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step.h[g]);
     }
-#pragma unroll
-    for (int i = 0; i < kParameters; ++i) {
+    LLTM_JIT_UNROLLED(i, kParameters) {
       grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
     }
     // The gates' part of a gradient that a reset cuts off is still to come.

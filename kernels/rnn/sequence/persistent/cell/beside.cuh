@@ -42,8 +42,7 @@ class DerivativesBeside : ThreadFacts<Cell, Shape> {
   __device__ __forceinline__ void load(int iteration, Prepared& prepared) const {
     CellStep<Cell, NoFloat> nothing{};
     const CellDerivative<Cell, NoFloat> like(nothing);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) prepared.derivatives[e] = CellDerivative<Cell, T>(like);
+    LLTM_JIT_UNROLLED(e, kElements) prepared.derivatives[e] = CellDerivative<Cell, T>(like);
     int at = 0;
     const auto load_number = [&](float (&numbers)[kElements]) {
       to_floats<float>(load_shared<kElements>(place(iteration, at++)), numbers);
@@ -57,22 +56,18 @@ class DerivativesBeside : ThreadFacts<Cell, Shape> {
   static __device__ __forceinline__ void for_numbers(Prepared& prepared, const Function& function) {
     function(prepared.grad_output);
     if constexpr (kAllStates && kStates > 1) {
-#pragma unroll
-      for (int k = 0; k < kStates - 1; ++k) function(prepared.grad_cells[k]);
+      LLTM_JIT_UNROLLED(k, kStates - 1) function(prepared.grad_cells[k]);
     }
     float numbers[kMost][kElements];
     int count = 0;
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       count = 0;
       prepared.derivatives[e].for_numbers([&](T& number) { numbers[count++][e] = number.value; });
     }
-#pragma unroll
-    for (int i = 0; i < kMost; ++i) {
+    LLTM_JIT_UNROLLED(i, kMost) {
       if (i < count) function(numbers[i]);
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       count = 0;
       prepared.derivatives[e].for_numbers([&](T& number) { number = T(numbers[count++][e]); });
     }

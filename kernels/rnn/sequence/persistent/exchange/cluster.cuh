@@ -81,8 +81,7 @@ class ClusterExchange {
 
   // Sends this warp's part of a step, lane by lane a pack of each array.
   __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
-#pragma unroll
-    for (int a = 0; a < kArrays; ++a) {
+    LLTM_JIT_UNROLLED(a, kArrays) {
       const uint32_t array = a * kShape.operand_bytes(1);
       if constexpr (!kCluster) {
         store_shared(own_part(step) + array, packs[a]);
@@ -94,8 +93,7 @@ class ClusterExchange {
           send_to(p + half_, operands(step) + part_ + array, barrier(step), both);
         }
       } else {
-#pragma unroll
-        for (int p = 0; p < kShape.blocks; ++p) {
+        LLTM_JIT_UNROLLED(p, kShape.blocks) {
           send_to(p, own_part(step) + array, barrier(step), packs[a]);
         }
       }

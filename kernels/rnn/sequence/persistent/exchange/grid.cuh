@@ -61,15 +61,13 @@ __device__ __forceinline__ void store_sent(void* target, const uint32_t (&value)
 template <int kWords>
 __device__ __forceinline__ void send_words(void* target, const Words<kWords>& w) {
   uint32_t value[kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) value[i] = min(w.value[i], kNothing - 1);  // as little a number
+  LLTM_JIT_UNROLLED(i, kWords) value[i] = min(w.value[i], kNothing - 1);  // as little a number
   store_sent(target, value);
 }
 template <int kWords>
 __device__ __forceinline__ void reset_words(void* target) {
   uint32_t value[kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) value[i] = kNothing;
+  LLTM_JIT_UNROLLED(i, kWords) value[i] = kNothing;
   store_sent(target, value);
 }
 
@@ -137,12 +135,10 @@ class GridExchange {
   }
   __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
     char* target = operands(step) + part_;
-#pragma unroll
-    for (int a = 0; a < kArrays; ++a) send_words(target + a * kShape.operand_bytes(1), packs[a]);
+    LLTM_JIT_UNROLLED(a, kArrays) send_words(target + a * kShape.operand_bytes(1), packs[a]);
     if (step < 2 * kTurn) return;
     target = operands(step - 1 - 2 * kTurn) + part_;
-#pragma unroll
-    for (int a = 0; a < kArrays; ++a) reset_words<kWords>(target + a * kShape.operand_bytes(1));
+    LLTM_JIT_UNROLLED(a, kArrays) reset_words<kWords>(target + a * kShape.operand_bytes(1));
   }
 
  private:

@@ -60,21 +60,15 @@ class RowSums<Cell, Shape, kPairs, true> {
                                           float (&mean)[kElements],
                                           float (&inverse)[kElements]) const {
     Numbers one, sums = {}, squares = {};
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    LLTM_JIT_UNROLLED(row, kRows) {
       one[row] = __shfl_sync(~0u, numbers[row][0], lane_.lane % kLanes);
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const float away = exists(e) ? numbers[e][i] - one[e % kRows] : 0;
-        sums[e % kRows] += away, squares[e % kRows] += away * away;
-      }
+    LLTM_JIT_UNROLLED2(e, kElements, i, kCount) {
+      const float away = exists(e) ? numbers[e][i] - one[e % kRows] : 0;
+      sums[e % kRows] += away, squares[e % kRows] += away * away;
     }
     add_shares(sums, squares);
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    LLTM_JIT_UNROLLED(row, kRows) {
       const float away = sums[row] * own_inverse_ * (1.0f / kCount);
       squares[row] -= sums[row] * away;
       sums[row] = own_inverse_ > 0 ? one[row] + away : 0;
@@ -85,16 +79,14 @@ class RowSums<Cell, Shape, kPairs, true> {
     for_tiles([&](int tile) {
       const auto of_tile = part(kSlot, tile);
       const float count = units_from(tile * SequenceShape::kUnits) * kCount;
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      LLTM_JIT_UNROLLED(row, kRows) {
         const float away = of_tile.value[2 * row] - first.value[2 * row];
         totals[row] += count * away;
         around[row] += of_tile.value[2 * row + 1] + count * away * away;
       }
     });
     add_shares(totals, around);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       const float away = totals[e % kRows] * inverse_ * (1.0f / kCount);
       const float variance = around[e % kRows] * inverse_ * (1.0f / kCount) - away * away;
       mean[e] = first.value[2 * (e % kRows)] + away;
@@ -107,24 +99,20 @@ class RowSums<Cell, Shape, kPairs, true> {
   __device__ __forceinline__ void means(int step, float (&first)[kElements],
                                         float (&second)[kElements]) const {
     Numbers sums = {}, others = {};
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       if (exists(e)) sums[e % kRows] += first[e], others[e % kRows] += second[e];
     }
     add_shares(sums, others);
     exchange(kSlot, step, sums, others);
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) sums[row] = others[row] = 0;
+    LLTM_JIT_UNROLLED(row, kRows) sums[row] = others[row] = 0;
     for_tiles([&](int tile) {
       const auto of_tile = part(kSlot, tile);
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      LLTM_JIT_UNROLLED(row, kRows) {
         sums[row] += of_tile.value[2 * row], others[row] += of_tile.value[2 * row + 1];
       }
     });
     add_shares(sums, others);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       first[e] = sums[e % kRows] * inverse_ * (1.0f / kCount);
       second[e] = others[e % kRows] * inverse_ * (1.0f / kCount);
     }
@@ -163,8 +151,7 @@ class RowSums<Cell, Shape, kPairs, true> {
   static __device__ __forceinline__ void add_shares(Numbers& some, Numbers& others) {
 #pragma unroll
     for (int lanes = kLanes; lanes < 32; lanes *= 2) {
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      LLTM_JIT_UNROLLED(row, kRows) {
         some[row] += __shfl_xor_sync(~0u, some[row], lanes);
         others[row] += __shfl_xor_sync(~0u, others[row], lanes);
       }
@@ -180,16 +167,14 @@ class RowSums<Cell, Shape, kPairs, true> {
   __device__ __forceinline__ Part part(int slot, int tile) const {
     const auto words = load_shared<2 * kRows>(place(slot, tile));
     Part part;
-#pragma unroll
-    for (int i = 0; i < 2 * kRows; ++i) part.value[i] = __uint_as_float(words.value[i]);
+    LLTM_JIT_UNROLLED(i, 2 * kRows) part.value[i] = __uint_as_float(words.value[i]);
     return part;
   }
   // Sends this warp's numbers, and waits for those of all. The lanes that share rows send to a block each.
   __device__ __forceinline__ void exchange(int slot, int step, const Numbers& some,
                                            const Numbers& others) const {
     Words<2 * kRows> words;
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    LLTM_JIT_UNROLLED(row, kRows) {
       words.value[2 * row] = __float_as_uint(some[row]);
       words.value[2 * row + 1] = __float_as_uint(others[row]);
     }

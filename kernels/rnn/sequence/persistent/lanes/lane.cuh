@@ -86,8 +86,7 @@ template <typename scalar_t, int kWords>
 __device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
   Words<kWords> result;
   if constexpr (sizeof(scalar_t) == 2) {
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) result.value[i] = transpose_halves(w.value[i]);
+    LLTM_JIT_UNROLLED(i, kWords) result.value[i] = transpose_halves(w.value[i]);
   } else if constexpr (kWords == 1) {
     result = w;
   } else {  // the upper halves of two floats, and the lower ones
@@ -105,8 +104,7 @@ __device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
 template <typename scalar_t, int kElements>
 __device__ __forceinline__ auto to_words(const float (&numbers)[kElements]) {
   Words<kElements* int(sizeof(scalar_t)) / 4> w;
-#pragma unroll
-  for (int e = 0; e < kElements; ++e) {
+  LLTM_JIT_UNROLLED(e, kElements) {
     if constexpr (sizeof(scalar_t) == 4) {
       w.value[e] = __float_as_uint(numbers[e]);
     } else if (e % 2 == 0) {
@@ -117,8 +115,7 @@ __device__ __forceinline__ auto to_words(const float (&numbers)[kElements]) {
 }
 template <typename scalar_t, int kWords, int kElements>
 __device__ __forceinline__ void to_floats(const Words<kWords>& w, float (&numbers)[kElements]) {
-#pragma unroll
-  for (int e = 0; e < kElements; ++e) {
+  LLTM_JIT_UNROLLED(e, kElements) {
     if constexpr (sizeof(scalar_t) == 4) {
       numbers[e] = __uint_as_float(w.value[e]);
     } else if (e % 2 == 0) {

@@ -216,8 +216,7 @@ __device__ __forceinline__ void read_reset(const LanePlace<Shape>& place,
                                            const Elements<Shape>& elements, const Args& args,
                                            int64_t step, const Resets& resets,
                                            float (&state)[kStates][Shape::kShape.elements()]) {
-#pragma unroll
-  for (int e = 0; e < Shape::kShape.elements(); ++e) {
+  LLTM_JIT_UNROLLED(e, Shape::kShape.elements()) {
     if (!resets(e)) continue;
     state[0][e] =
         elements.template read<scalar_t>(of_reset<scalar_t>(place, args.reset_h, step), 0, e);
@@ -239,8 +238,7 @@ class LanePack {
   __device__ __forceinline__ explicit LanePack(const LanePlace<Shape>& place) {
     if constexpr (Shape::kPadded) {
       left_ = keep(place.hidden - place.lane.pack_unit());
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
+      LLTM_JIT_UNROLLED(i, kWords) {
         masks_[i] = keep(left_ > 2 * i + 1 ? ~0u : left_ > 2 * i ? 0xffffu : 0);
       }
     }
@@ -254,8 +252,7 @@ class LanePack {
   // Zeros for units that do not exist: they may be NaN, which weights of zero would not cancel.
   __device__ __forceinline__ void cut(Words<kWords>& w) const {
     if constexpr (Shape::kPadded) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
+      LLTM_JIT_UNROLLED(i, kWords) {
         w.value[i] = kHalves ? w.value[i] & masks_[i] : left_ > i ? w.value[i] : 0;
       }
     }

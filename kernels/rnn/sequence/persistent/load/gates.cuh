@@ -32,16 +32,14 @@ class InputGates {
   __device__ __forceinline__ void read(int step) {
     if (!place_.lane.finishes()) return;
     ring_.wait();
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       step_.gates[g] = ring_.pack(g);
     }
     bring(step + kShape.forward_stages() - 1);
   }
   __device__ __forceinline__ void arrange() {
     if (!place_.lane.finishes()) return;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) step_.gates[g] = transpose<scalar_t>(step_.gates[g]);
+    LLTM_JIT_UNROLLED(g, kGates) step_.gates[g] = transpose<scalar_t>(step_.gates[g]);
   }
   // The gates that were read last.
   __device__ __forceinline__ const Step& step() const { return step_; }
@@ -50,8 +48,7 @@ class InputGates {
   __device__ __forceinline__ void bring(int step) {
     if (!place_.lane.finishes()) return;
     if (step < place_.steps) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         ring_.bring_pack(g, from_ + place_.gate_bytes(g), exists_);
       }
     }

@@ -43,8 +43,7 @@ class Ring {
   template <typename scalar_t, int kAhead>
   __device__ __forceinline__ void arrange() const {
     wait_for_copies<kStages - 2 - kAhead>();
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
+    LLTM_JIT_UNROLLED(i, kPacks) {
       const uint32_t address = pack_address(brought_ + 1 + kAhead, i);
       store_shared(address, transpose<scalar_t>(load_shared<kShape.words()>(address)));
     }
@@ -119,8 +118,7 @@ class Controls {
     uint32_t bytes = 0;
     if (step < steps_) {
       const int rows[] = {lane_.row_of(0), lane_.row_of(1), lane_.pack_row()};
-#pragma unroll
-      for (int i = 0; i < 3; ++i) {
+      LLTM_JIT_UNROLLED(i, 3) {
         if (rows[i] >= rows_) continue;
         const uint32_t byte = first_[step * step_stride_ + rows[i]];
         bytes |= (byte & kHolds ? uint32_t(kHolds) : byte) << 8 * i;

@@ -72,12 +72,8 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
                                                   float (&grads)[kCells][kElements]) const {
     const auto* of_step = static_cast<const float*>(args_.grad_saved_cells.data) +
                           place_.step_of(iteration) * args_.grad_saved_cells.step_stride;
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        grads[k][e] = elements_.template read<float>(of_step, k, e);
-      }
+    LLTM_JIT_UNROLLED2(k, kStates - 1, e, kElements) {
+      grads[k][e] = elements_.template read<float>(of_step, k, e);
     }
   }
   __device__ __forceinline__ void next(int iteration) {
@@ -99,8 +95,7 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
       bring_pack(kGradOutput, grad_output_.next(place_, iteration), args_.grad_output.data);
       const char* saved_gates = saved_gates_.next(place_, iteration);
       const char* gates = kAdds ? nullptr : gates_.next(place_, iteration);
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         bring_pack(kSaved + g, saved_gates + place_.gate_bytes(g));
         if constexpr (!kAdds) bring_pack(kInputs + g, gates + place_.gate_bytes(g));
       }
@@ -119,13 +114,9 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
   }
   __device__ __forceinline__ void bring_cells(int iteration) {
     const auto* of_step = reinterpret_cast<const float*>(cells_.next(place_, iteration));
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const bool exists = elements_.exists(e);
-        ring_.bring_float(k * kElements + e, of_step + elements_.place(k, e), exists);
-      }
+    LLTM_JIT_UNROLLED2(k, kStates - 1, e, kElements) {
+      const bool exists = elements_.exists(e);
+      ring_.bring_float(k * kElements + e, of_step + elements_.place(k, e), exists);
     }
   }
 

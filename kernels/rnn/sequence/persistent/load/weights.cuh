@@ -37,8 +37,7 @@ __device__ __forceinline__ auto load_transposed_tile(const LanePlace<Shape>& pla
     const int from_unit = unit - row + column, from_k = k - column + row;
     const auto* from = place.recurrence.template weights<Number>(args) +
                        (int64_t(gate) * place.gate_size + from_k) * stride + from_unit;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       const bool exist = from_unit < place.hidden && from_k + 2 * i < place.hidden;
       const auto four = transpose<scalar_t>(load_weights<2>(from + 2 * i * stride, exist));
       tile.value[2 * i] = four.value[0];
@@ -48,8 +47,7 @@ __device__ __forceinline__ auto load_transposed_tile(const LanePlace<Shape>& pla
     const bool exist = unit < place.hidden && k < place.hidden;
     const auto* from = place.recurrence.template weights<Number>(args) +
                        (int64_t(gate) * place.gate_size + k) * stride + unit;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    LLTM_JIT_UNROLLED(i, 8) {
       tile.value[i] = load_weight(from + i % 4 * stride + i / 4 * 2, exist);
     }
   }

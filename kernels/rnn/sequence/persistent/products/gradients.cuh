@@ -73,8 +73,7 @@ class AllGradients {
     const auto operands =
         exchange_.operands(iteration - 1) + phase * kRowTiles * kShape.tile_bytes();
     if constexpr (kSendsHalves) {
-#pragma unroll
-      for (int i = 0; i < kShape.tiles(); ++i) {
+      LLTM_JIT_UNROLLED(i, kShape.tiles()) {
         const auto inverse = load_shared<1>(inverses(iteration - 1) + row_ * 4 + i * 8);
         weights_.set_inverse(__uint_as_float(inverse.value[0]), i);
       }
@@ -89,36 +88,29 @@ class AllGradients {
       }
     }
     float sums[kRowTiles][1][kElements];
+    LLTM_JIT_UNROLLED2(n, kRowTiles, e, kElements) {
+      const auto of_gate = [&](int g) {
+        const auto& four = products[n][g];
+        const float upper = four[e], lower = four[(e + 2) % 4];
+        return kElements == 4 || upper_ ? upper : lower;
+      };
+      sums[n][0][e] = of_gate(0);
 #pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const auto of_gate = [&](int g) {
-          const auto& four = products[n][g];
-          const float upper = four[e], lower = four[(e + 2) % 4];
-          return kElements == 4 || upper_ ? upper : lower;
-        };
-        sums[n][0][e] = of_gate(0);
-#pragma unroll
-        for (int g = 1; g < Weights::kSums; ++g) sums[n][0][e] += of_gate(g);
-      }
+      for (int g = 1; g < Weights::kSums; ++g) sums[n][0][e] += of_gate(g);
     }
     group_sum_(iteration, phase, sums);
     if constexpr (kShape.loads_ahead()) load_after(iteration, phase);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
+    LLTM_JIT_UNROLLED(e, kElements) grad_h[e] = sums[0][0][e];
   }
 
  private:
   __device__ __forceinline__ void put_halves(int iteration, const Packs& packs) const {
     float largest = 0;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       largest = fmaxf(largest, fabsf(__uint_as_float(packs[g].value[0])));
     }
     const HalfScale scale = scale_of_two_rows(largest);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       const float grad = __uint_as_float(packs[g].value[0]);
       exchange_.send_halves(iteration, g, in_halves(grad, scale.scale));
     }
@@ -213,8 +205,7 @@ class PartGradients {
   __device__ __forceinline__ void finish() const { exchange_.finish(); }
 
   __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       store_shared(operands(iteration) + put_ + g * kGroups * kRowTiles * kTileBytes, packs[g]);
     }
   }
@@ -230,11 +221,9 @@ class PartGradients {
       const int tile = first_ + i + second_;
       if (i + second_ >= kOutputs || tile >= kShape.tiles()) continue;
       const int block = tile / kGroups, group = tile % kGroups;
-#pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
+      LLTM_JIT_UNROLLED(n, kRowTiles) {
         float four[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
+        LLTM_JIT_UNROLLED(e, 4) {
           four[e] = sums[n][i][e];
           if (i + 1 < kOutputs && second_) four[e] = sums[n][i + (i + 1 < kOutputs)][e];
         }
@@ -247,8 +236,7 @@ class PartGradients {
   template <typename Meanwhile>
   __device__ __forceinline__ void receive(int iteration, int, float (&grad_h)[kElements],
                                           const Meanwhile&) const {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) grad_h[e] = 0;
+    LLTM_JIT_UNROLLED(e, kElements) grad_h[e] = 0;
     if (iteration == 0) return;
     exchange_.wait(iteration - 1);
     const uint32_t from = exchange_.operands(iteration - 1) + received_;
@@ -256,16 +244,13 @@ class PartGradients {
 #pragma unroll
     for (int first = 0; first < kBlocks; first += kAtOnce) {
       Words<kWords> parts[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      LLTM_JIT_UNROLLED(i, kAtOnce) {
         parts[i] = load_shared<kWords>(from + (first + i) * kGroups * kRowTiles * kTileBytes);
       }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      LLTM_JIT_UNROLLED(i, kAtOnce) {
         float numbers[kElements];
         to_floats<scalar_t>(parts[i], numbers);
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) grad_h[e] += numbers[e];
+        LLTM_JIT_UNROLLED(e, kElements) grad_h[e] += numbers[e];
       }
     }
   }

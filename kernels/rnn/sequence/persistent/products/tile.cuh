@@ -29,8 +29,7 @@ __device__ __forceinline__ void add_unscaled(float (&sums)[4], const Words<4>& a
 }
 __device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&part)[4],
                                            const FloatOperand& b) {
-#pragma unroll
-  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
+  LLTM_JIT_UNROLLED(e, 4) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
 }
 
 template <typename scalar_t, int kWords>
@@ -73,16 +72,11 @@ struct SumsOfHalves {
   // inverses: of the parts' scales.
   template <typename Sums>
   __device__ __forceinline__ void add_to(Sums& sums, const float (&inverses)[kParts]) const {
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-#pragma unroll
-      for (int g = 0; g < kLowers; ++g) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          float part = fmaf(lower[i][g][e], 1 / kLowerScale, upper[i][g][e]);
-          if constexpr (kTogether) part += upper[i][1][e];
-          sums[g][e] = fmaf(part, inverses[i], sums[g][e]);
-        }
+    LLTM_JIT_UNROLLED2(i, kParts, g, kLowers) {
+      LLTM_JIT_UNROLLED(e, 4) {
+        float part = fmaf(lower[i][g][e], 1 / kLowerScale, upper[i][g][e]);
+        if constexpr (kTogether) part += upper[i][1][e];
+        sums[g][e] = fmaf(part, inverses[i], sums[g][e]);
       }
     }
   }
@@ -91,8 +85,7 @@ struct SumsOfHalves {
 // A lane's tile of weights in memory, or in shared memory: sixteen bytes at a time.
 template <typename Address, int kWords>
 __device__ __forceinline__ void store_tile(Address address, const Words<kWords>& tile) {
-#pragma unroll
-  for (int i = 0; i < kWords / 4; ++i) {
+  LLTM_JIT_UNROLLED(i, kWords / 4) {
     const auto* from = tile.value + 4 * i;
     const Words<4> four{from[0], from[1], from[2], from[3]};
     if constexpr (std::is_pointer_v<Address>) {
@@ -105,16 +98,14 @@ __device__ __forceinline__ void store_tile(Address address, const Words<kWords>&
 template <int kWords, typename Address>
 __device__ __forceinline__ Words<kWords> load_tile(Address address) {
   Words<kWords> tile;
-#pragma unroll
-  for (int i = 0; i < kWords / 4; ++i) {
+  LLTM_JIT_UNROLLED(i, kWords / 4) {
     Words<4> four;
     if constexpr (std::is_pointer_v<Address>) {
       load_sent(address + i * 512, four);
     } else {
       four = load_shared<4>(address + i * 512);
     }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) tile.value[4 * i + k] = four.value[k];
+    LLTM_JIT_UNROLLED(k, 4) tile.value[4 * i + k] = four.value[k];
   }
   return tile;
 }

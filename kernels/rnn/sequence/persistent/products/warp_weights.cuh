@@ -67,11 +67,9 @@ class WarpWeights {
       uint32_t magnitude = 0;
 #pragma unroll 1
       for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
+        LLTM_JIT_UNROLLED(gate, kGates) {
           const Numbers tile = load_at(j, gate);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
+          LLTM_JIT_UNROLLED(i, 8) magnitude = max(magnitude, magnitude_of(tile.value[i]));
         }
       }
       const HalfScale of_all = scale_of_warp(magnitude);
@@ -90,16 +88,14 @@ class WarpWeights {
     };
     for_constants<kInRegisters>([&](auto j_) {
       constexpr int j = decltype(j_)::value;
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) registers_[j][gate] = operand_of(j, gate);
+      LLTM_JIT_UNROLLED(gate, kGates) registers_[j][gate] = operand_of(j, gate);
     });
     // A loop if there are many: unrolled, they would take as long to compile as everything else.
     constexpr bool kMany = kOperands > 1 && kShared * kShape.bytes > 8;
     constexpr int kUnrolled = kMany || kShared == 0 ? 1 : kShared;
 #pragma unroll kUnrolled
     for (int j = 0; j < kShared; ++j) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
+      LLTM_JIT_UNROLLED(gate, kGates) {
         store_tile(shared_ + (j * kGates + gate) * kWeightBytes,
                    operand_of(kInRegisters + j, gate));
       }
@@ -157,8 +153,7 @@ class WarpWeights {
     };
     Tile from_shared[2][kGates];
     const auto load_weights = [&](int j) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
+      LLTM_JIT_UNROLLED(gate, kGates) {
         from_shared[j % 2][gate] =
             load_tile<kTileWords>(shared_ + (j * kGates + gate) * kWeightBytes);
       }
@@ -167,8 +162,7 @@ class WarpWeights {
     Tile streamed[kGates];
     const auto load_streamed = [&](int j) {
       if (j >= streamed_before(kLast)) return;
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
+      LLTM_JIT_UNROLLED(gate, kGates) {
         streamed[gate] = load_tile<kTileWords>(streamed_ + (j * kGates + gate) * kWeightBytes);
       }
     };
@@ -176,15 +170,13 @@ class WarpWeights {
     RowScales scales[2][kRowTiles];
     const auto find_scales = [&](int chunk, int first) {
       if constexpr (kScales && !kInHalves) {
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
+        LLTM_JIT_UNROLLED(n, kRowTiles) {
           float largest = 0;
 #pragma unroll
           for (int i = first; i < first + kScaled; ++i) {
             const int j = kFirst + chunk * kChunk + i;
             if (j >= kLast || !has_tile(in_order(j))) continue;
-#pragma unroll
-            for (int o = 0; o < kOperands; ++o) {
+            LLTM_JIT_UNROLLED(o, kOperands) {
               const float of_tile = largest_of(b[chunk % 2][i][o][n]);
               largest = i + o == first ? of_tile : fmaxf(largest, of_tile);
             }
@@ -194,26 +186,21 @@ class WarpWeights {
       }
     };
     const auto prepare_tile = [&](int chunk, int i) {
-#pragma unroll
-      for (int o = 0; o < kOperands; ++o) {
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
-          const auto& part = b[chunk % 2][i][o][n];
-          if constexpr (kInHalves) {
-            operand[chunk % 2][i][o][n] = FloatOperand(part);
-          } else if constexpr (kRounded && !kShape.sends_tf32()) {
-            operand[chunk % 2][i][o][n] = rounded_to_tf32(part);
-          } else if constexpr (kScales) {
-            operand[chunk % 2][i][o][n] = FloatOperand(part, scales[chunk % 2][n]);
-          } else {
-            operand[chunk % 2][i][o][n] = part;
-          }
+      LLTM_JIT_UNROLLED2(o, kOperands, n, kRowTiles) {
+        const auto& part = b[chunk % 2][i][o][n];
+        if constexpr (kInHalves) {
+          operand[chunk % 2][i][o][n] = FloatOperand(part);
+        } else if constexpr (kRounded && !kShape.sends_tf32()) {
+          operand[chunk % 2][i][o][n] = rounded_to_tf32(part);
+        } else if constexpr (kScales) {
+          operand[chunk % 2][i][o][n] = FloatOperand(part, scales[chunk % 2][n]);
+        } else {
+          operand[chunk % 2][i][o][n] = part;
         }
       }
     };
     const auto prepare_chunk = [&](int chunk) {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
+      LLTM_JIT_UNROLLED(i, kChunk) {
         if (kFirst + chunk * kChunk + i >= kLast) continue;
         if (i % kScaled == 0) find_scales(chunk, i);
         prepare_tile(chunk, i);
@@ -225,8 +212,7 @@ class WarpWeights {
       constexpr int chunk = decltype(chunk_)::value;
       if (chunk + 1 < kChunks) load_chunk(chunk + 1);
       if constexpr (kShape.grid) wait_for_chunk(chunk_);
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
+      LLTM_JIT_UNROLLED(i, kChunk) {
         const int j = kFirst + chunk * kChunk + i;
         if (j >= kLast) continue;
         if (kShape.grid && i % kScaled == 0) find_scales(chunk, i);
@@ -234,10 +220,8 @@ class WarpWeights {
         if (is_shared(j) && next < shared_before(kLast)) load_weights(next);
         if (!has_tile(in_order(j))) continue;
         if constexpr (kShape.grid) prepare_tile(chunk, i);
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-#pragma unroll
-          for (int n = 0; n < kRowTiles; ++n) {
+        LLTM_JIT_UNROLLED(gate, kGates) {
+          LLTM_JIT_UNROLLED(n, kRowTiles) {
             const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
             const auto add = [&](const Tile& tile) {
               if constexpr (kInHalves) {
@@ -284,20 +268,15 @@ class WarpWeights {
   template <int kFirst, int kLast, typename Function>
   __device__ __forceinline__ void for_parts(int chunk, Place operands, Loaded& loaded,
                                             const Function& function) const {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
+    LLTM_JIT_UNROLLED(i, kChunk) {
       const int j = kFirst + chunk * kChunk + i;
       if (j >= kLast) continue;
       const int tile = in_order(j);
       if (!has_tile(tile)) continue;
-#pragma unroll
-      for (int o = 0; o < kOperands; ++o) {
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
-          const int row_tile = Lane<Shape>::row_tile(first_row_tile_, n);
-          const int at = (tile * kShape.row_tiles() + row_tile) * kTileBytes;
-          function(loaded.b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
-        }
+      LLTM_JIT_UNROLLED2(o, kOperands, n, kRowTiles) {
+        const int row_tile = Lane<Shape>::row_tile(first_row_tile_, n);
+        const int at = (tile * kShape.row_tiles() + row_tile) * kTileBytes;
+        function(loaded.b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
       }
     }
   }

@@ -23,8 +23,7 @@ class GateGradients {
   __device__ __forceinline__ void take(const LanePack<Shape>& pack,
                                        const float (&grads)[kGates][kElements],
                                        const float (&grads_of_h)[kGates][kElements]) {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       packs_[g] = transpose<scalar_t>(to_words<scalar_t>(kAdds ? grads[g] : grads_of_h[g]));
       pack.cut(packs_[g]);
       if constexpr (!kAdds) of_inputs_[g] = to_words<scalar_t>(grads[g]);
@@ -37,8 +36,7 @@ class GateGradients {
                                         int iteration) {
     char* of_input = of_input_.next(place, iteration);
     char* of_hidden = kAdds ? nullptr : of_hidden_.next(place, iteration);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       if constexpr (kAdds) {
         if (pack.exists()) store_words(of_input + place.gate_bytes(g), packs_[g]);
       } else {

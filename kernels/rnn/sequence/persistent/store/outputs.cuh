@@ -40,8 +40,7 @@ class Outputs {
     pack_.cut(packs_);
     held_ = controls.pack_holds();
     if constexpr (kSavesGates) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) saved_[g] = to_words<scalar_t>(sums[g]);
+      LLTM_JIT_UNROLLED(g, kGates) saved_[g] = to_words<scalar_t>(sums[g]);
     }
   }
   // The step's h; a row that holds keeps its old h.
@@ -61,8 +60,7 @@ class Outputs {
     }
     output_ += any ? step_bytes_(place_, args_.output.step_stride) : 0;
     if constexpr (kSavesGates) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         const auto pack = transpose<scalar_t>(saved_[g]);
         if (writes) store_words(saved_gates_ + place_.gate_bytes(g), pack);
       }
@@ -76,8 +74,7 @@ class Outputs {
       if (place_.lane.finishes()) {
 #pragma unroll
         for (int k = 1; k < kStates; ++k) {
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) {
+          LLTM_JIT_UNROLLED(e, kElements) {
             if (!elements_.exists(e)) continue;
             reinterpret_cast<float*>(saved_cells_)[elements_.beside(k - 1, e)] = state[k][e];
           }
@@ -90,8 +87,7 @@ class Outputs {
   __device__ __forceinline__ void write_state(const State& state) const {
     Elements<Shape> elements = elements_;
     if (Shape::kSeveral && args_.states_apart) elements = elements_.apart(place_);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       elements.template write<scalar_t>(args_.new_h, 0, e, state[0][e]);
     }
     if constexpr (kStates > 1) {
@@ -109,8 +105,7 @@ class Outputs {
                                               const State& state) const {
 #pragma unroll
     for (int k = 1; k < kStates; ++k) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         elements.template write<T>(cells, k - 1, e, state[k][e]);
       }
     }
