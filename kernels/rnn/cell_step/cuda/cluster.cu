@@ -61,7 +61,7 @@ struct Part {
   int64_t row0;
   int first_stage, stages, stages_of_h;
 
-  __device__ __forceinline__ explicit Part(const LltmCellArgs& args) {
+  LLTM_JIT_DEVICE explicit Part(const LltmCellArgs& args) {
     const int hidden = int(args.hidden_size), unit_tiles = ceil_div(hidden, Shape::kUnits);
     const int tile = int(blockIdx.x) / kClusterBlocks;
     rank = int(blockIdx.x) % kClusterBlocks;
@@ -76,8 +76,8 @@ struct Part {
 
 // One thread fetches every stage into its slot, once the products of the slot's previous stage have ended.
 template <typename Shape>
-__device__ __forceinline__ void bring_operands(SharedMemory<Shape>& shared, const Part<Shape>& part,
-                                               const OperandMaps& maps, int hidden) {
+LLTM_JIT_DEVICE void bring_operands(SharedMemory<Shape>& shared, const Part<Shape>& part,
+                                    const OperandMaps& maps, int hidden) {
   for (int i = 0; i < part.stages; ++i) {
     const int slot = i % Shape::kStages, round = i / Shape::kStages;
     if (round > 0) shared.empty[slot].wait((round - 1) % 2);
@@ -99,8 +99,8 @@ __device__ __forceinline__ void bring_operands(SharedMemory<Shape>& shared, cons
 }
 
 template <typename Shape>
-__device__ __forceinline__ void multiply(SharedMemory<Shape>& shared, const Part<Shape>& part,
-                                         float (&sums)[Shape::kN / 2]) {
+LLTM_JIT_DEVICE void multiply(SharedMemory<Shape>& shared, const Part<Shape>& part,
+                              float (&sums)[Shape::kN / 2]) {
   const int warpgroup = threadIdx.x / 128;
   for (int i = 0; i < part.stages; ++i) {
     const int slot = i % Shape::kStages;
@@ -132,7 +132,7 @@ struct Epilogue {
   scalar_t biases[kPasses][3][2];
   cell_t cells[kPasses][2];
 
-  __device__ __forceinline__ Place place(int pass) const {
+  LLTM_JIT_DEVICE Place place(int pass) const {
     const int pair = min(int(threadIdx.x) + pass * Shape::kMathThreads, kPairs - 1);
     const int lane = pair % 32, half = pair / 32 % 2, four = pair / 64 % kUnitFours;
     const int own_warp = pair / 64 / kUnitFours;
@@ -140,7 +140,7 @@ struct Epilogue {
             part.row0 + (part.rank * Shape::kOwnWarps + own_warp) * 16 + half * 8 + lane / 4};
   }
 
-  __device__ __forceinline__ Epilogue(const LltmCellArgs& args, const Part<Shape>& part)
+  LLTM_JIT_DEVICE Epilogue(const LltmCellArgs& args, const Part<Shape>& part)
       : args(args), part(part) {
     const int hidden = int(args.hidden_size);
     // Without a bias, any readable elements will do: they are ignored.
@@ -160,7 +160,7 @@ struct Epilogue {
   }
 
   // Adds the four blocks' sums, always in the same order.
-  __device__ __forceinline__ void finish(const SharedMemory<Shape>& shared) const {
+  LLTM_JIT_DEVICE void finish(const SharedMemory<Shape>& shared) const {
     float pre[kPasses][3][2];
     LLTM_JIT_UNROLLED(pass, kPasses) {
       const Place from = place(pass);

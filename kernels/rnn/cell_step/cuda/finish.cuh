@@ -15,8 +15,7 @@ struct FinishedUnits {
   using opmath = opmath_t<scalar_t>;
   opmath h[kCount], cell[kCount], gates[3][kCount];
 
-  __device__ __forceinline__ FinishedUnits(const opmath (&pre)[3][kCount],
-                                           const cell_t (&old_cell)[kCount]) {
+  LLTM_JIT_DEVICE FinishedUnits(const opmath (&pre)[3][kCount], const cell_t (&old_cell)[kCount]) {
     using T = std::conditional_t<sizeof(scalar_t) == 2, FastFloat, opmath>;
     LLTM_JIT_UNROLLED(e, kCount) {
       const auto active = lltm_activate<T>({T(pre[0][e]), T(pre[1][e]), T(pre[2][e])});
@@ -29,7 +28,7 @@ struct FinishedUnits {
     }
   }
 
-  __device__ __forceinline__ void store(const LltmCellArgs& args, int64_t row, int unit) const {
+  LLTM_JIT_DEVICE void store(const LltmCellArgs& args, int64_t row, int unit) const {
     const int64_t hidden = args.hidden_size, index = row * hidden + unit;
     store_pack<kCount>(static_cast<scalar_t*>(args.new_h) + index, h);
     store_pack<kCount>(static_cast<cell_t*>(args.new_cell) + index, cell);

@@ -12,7 +12,7 @@ namespace {
 
 // Calls function(unit) for the first of each kVec units of this thread, in [batch_size, hidden_size].
 template <int kVec, typename Args, typename Function>
-__device__ __forceinline__ void for_each_pack(const Args& args, const Function& function) {
+LLTM_JIT_DEVICE void for_each_pack(const Args& args, const Function& function) {
   wait_for_predecessor();
   const int64_t packs = args.batch_size * (args.hidden_size / kVec);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;

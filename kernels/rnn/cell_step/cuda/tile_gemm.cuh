@@ -57,7 +57,7 @@ struct Line {
   const scalar_t* base;
   int64_t stride;  // from one k to the next
   bool inside;
-  __device__ __forceinline__ const scalar_t* at(int k) const { return base + k * stride; }
+  LLTM_JIT_DEVICE const scalar_t* at(int k) const { return base + k * stride; }
 };
 
 // Copies one operand to shared memory, kChunk bytes at a time. A thread finds its lines once for
@@ -76,7 +76,7 @@ struct StageCopy {
   LineType lines[kAlongK ? kCopies : 1];
 
   template <typename LineOf>
-  __device__ __forceinline__ explicit StageCopy(const LineOf& line_of) {
+  LLTM_JIT_DEVICE explicit StageCopy(const LineOf& line_of) {
     if constexpr (kAlongK) {
       LLTM_JIT_UNROLLED(i, kCopies) lines[i] = line_of(row + i * kRowStep);
     } else {
@@ -84,7 +84,7 @@ struct StageCopy {
     }
   }
 
-  __device__ __forceinline__ void fetch(scalar_t* target, int k0, int size_k) const {
+  LLTM_JIT_DEVICE void fetch(scalar_t* target, int k0, int size_k) const {
     LLTM_JIT_UNROLLED(i, kCopies) {
       const int r = row + i * kRowStep, k = k0 + (kAlongK ? column : r);
       const auto& line = lines[kAlongK ? i : 0];
@@ -107,7 +107,7 @@ struct GroupSums {
   const int n0 = warp % kWarpsN * Shape::kWarpN;
   opmath sums[kTilesM][kTilesN][4] = {};
 
-  __device__ __forceinline__ void add(const scalar_t* a, const scalar_t* b, int k) {
+  LLTM_JIT_DEVICE void add(const scalar_t* a, const scalar_t* b, int k) {
     typename Product::Operand x[kTilesM][4], y[kTilesN][2];
     LLTM_JIT_UNROLLED(i, kTilesM) {
       Product::template load_a<Shape::kAlongA, Shape::kRowA>(a, m0 + i * 16, k, x[i]);
@@ -118,7 +118,7 @@ struct GroupSums {
     LLTM_JIT_UNROLLED2(i, kTilesM, j, kTilesN) Product::multiply_add(sums[i][j], x[i], y[j]);
   }
 
-  __device__ __forceinline__ void store(opmath* partial) const {
+  LLTM_JIT_DEVICE void store(opmath* partial) const {
     partial += group * Shape::kM * Shape::kRowC;
     LLTM_JIT_UNROLLED2(i, kTilesM, j, kTilesN) {
 #pragma unroll
@@ -143,7 +143,7 @@ struct Tile {
 
   // kCount elements from (m, n) on. The groups' sums are always added in the same order.
   template <int kCount>
-  __device__ __forceinline__ void values(int m, int n, opmath (&sums)[kCount]) const {
+  LLTM_JIT_DEVICE void values(int m, int n, opmath (&sums)[kCount]) const {
     load_pack<kCount>(partial + m * Shape::kRowC + n, sums);
 #pragma unroll
     for (int group = 1; group < Shape::kGroups; ++group) {
@@ -165,7 +165,7 @@ struct Tile {
 
   // Writes kCount elements at a time to `target(m, n)`, which is null past the edge.
   template <int kCount, typename Target>
-  __device__ __forceinline__ void store(const Target& target) const {
+  LLTM_JIT_DEVICE void store(const Target& target) const {
     constexpr int kVectors = Shape::kN / kCount, kAll = Shape::kM * kVectors;
     constexpr int kEach = ceil_div(kAll, Shape::kThreads);
     opmath sums[kEach][kCount];
@@ -197,10 +197,9 @@ struct Tile {
 // bytes: 16, or one element. Waits for the kernel before (Note [Launches that overlap]), and calls
 // `meanwhile()` while the first copies are in flight.
 template <typename Shape, int kChunk, typename LinesA, typename LinesB, typename Meanwhile>
-__device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, int stages,
-                                                                 int size_k, const LinesA& a_line,
-                                                                 const LinesB& b_line,
-                                                                 const Meanwhile& meanwhile) {
+LLTM_JIT_DEVICE Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, int stages, int size_k,
+                                                      const LinesA& a_line, const LinesB& b_line,
+                                                      const Meanwhile& meanwhile) {
   using scalar_t = typename Shape::scalar_t;
   constexpr int kStepK = Mma<scalar_t>::kK, kStageK = Shape::kStageK, kStages = Shape::kStages;
   const StageCopy<Shape::kAlongA, Shape::kM, kStageK, Shape::kRowA, kChunk, Shape::kThreads,

@@ -18,12 +18,10 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   using Step = CellStep<Cell, Number>;
 
   // The size of a gate in the exchanged numbers.
-  __device__ __forceinline__ int64_t exchanged_size() const {
-    return (args.hidden_size + 7) / 8 * 8;
-  }
+  LLTM_JIT_DEVICE int64_t exchanged_size() const { return (args.hidden_size + 7) / 8 * 8; }
 
   // Loads the transpose of the weights.
-  __device__ __forceinline__ void load_weights() const {
+  LLTM_JIT_DEVICE void load_weights() const {
     constexpr int kDepth = kChunks * ManyRowsShape::kChunk;
     const auto* source = static_cast<const scalar_t*>(args.weights);
     const int64_t columns = kPadded ? gate_size() : args.hidden_size;
@@ -70,22 +68,20 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   };
 
   // The number of existing eights that this block finishes.
-  __device__ __forceinline__ int own_eights() const {
-    return rank / 4 == 0 ? kEights : kN / 8 - kEights;
-  }
-  __device__ __forceinline__ int unit_of(const Place& place, int n) const {
+  LLTM_JIT_DEVICE int own_eights() const { return rank / 4 == 0 ? kEights : kN / 8 - kEights; }
+  LLTM_JIT_DEVICE int unit_of(const Place& place, int n) const {
     return first_unit + (place.first_eight + 4 * n) * 8 + place.column;
   }
-  __device__ __forceinline__ bool has_item(const Place& place, int n) const {
+  LLTM_JIT_DEVICE bool has_item(const Place& place, int n) const {
     return place.warp + 4 * n < own_eights();
   }
-  __device__ __forceinline__ uint8_t control_at(int64_t step, int64_t row) const {
+  LLTM_JIT_DEVICE uint8_t control_at(int64_t step, int64_t row) const {
     return args.control[step * args.control_step_stride + row];
   }
 
   // Calls function(n, i, unit, row) for each existing pair of units.
   template <typename Function>
-  __device__ __forceinline__ void for_pairs(const Place& place, const Function& function) const {
+  LLTM_JIT_DEVICE void for_pairs(const Place& place, const Function& function) const {
     LLTM_JIT_UNROLLED2(n, kItems, i, 2) {
       const int unit = unit_of(place, n);
       if (has_item(place, n) && has_row(place, i) && unit < gate_size()) {
@@ -95,19 +91,18 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   }
   // Loads two neighbouring units of an array without padding, at any alignment.
   template <typename element_t>
-  __device__ __forceinline__ Pack<element_t, 2> load_apart(const element_t* source,
-                                                           int unit) const {
+  LLTM_JIT_DEVICE Pack<element_t, 2> load_apart(const element_t* source, int unit) const {
     Pack<element_t, 2> two{};
     if (unit < args.hidden_size) two.values[0] = source[0];
     if (unit + 1 < args.hidden_size) two.values[1] = source[1];
     return two;
   }
   template <typename element_t>
-  __device__ __forceinline__ Pack<element_t, 2> load_two(const element_t* source, int unit) const {
+  LLTM_JIT_DEVICE Pack<element_t, 2> load_two(const element_t* source, int unit) const {
     if constexpr (kPadded) return load_apart(source, unit);
     return load_raw<2>(source);
   }
-  __device__ __forceinline__ void read(const Place& place, int64_t step, Inputs& in) const {
+  LLTM_JIT_DEVICE void read(const Place& place, int64_t step, Inputs& in) const {
     in = {};
     if (kControls) {
       LLTM_JIT_UNROLLED(i, 2) {
@@ -141,7 +136,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     });
   }
 
-  __device__ __forceinline__ void begin(const Place& place, Elements& own) const {
+  LLTM_JIT_DEVICE void begin(const Place& place, Elements& own) const {
     own = {};
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
       const int64_t at = in_state(row, unit), all = state_size();
@@ -161,8 +156,8 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   }
 
   // Computes a step's derivative from the gradients that the next step has left in `own`.
-  __device__ __forceinline__ void finish(const Place& place, int64_t step, const Inputs& in,
-                                         Elements& own) const {
+  LLTM_JIT_DEVICE void finish(const Place& place, int64_t step, const Inputs& in,
+                              Elements& own) const {
     Two of_inputs[kAdds ? 1 : kGates][kItems][2], of_hidden[kGates][kItems][2];
     LLTM_JIT_UNROLLED2(n, kItems, i, 2) {
       const bool holds = kControls && (in.control[i] & kHolds);
@@ -233,8 +228,8 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     });
   }
 
-  __device__ __forceinline__ void send_gradients(const Place& place, int64_t count,
-                                                 const Two (&grads)[kGates][kItems][2]) const {
+  LLTM_JIT_DEVICE void send_gradients(const Place& place, int64_t count,
+                                      const Two (&grads)[kGates][kItems][2]) const {
     LLTM_JIT_UNROLLED(n, kItems) {
       if (!has_item(place, n)) continue;
       const int unit = unit_of(place, n);
@@ -249,7 +244,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     }
   }
 
-  __device__ __forceinline__ void end(const Place& place, const Elements& own) const {
+  LLTM_JIT_DEVICE void end(const Place& place, const Elements& own) const {
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
       const int64_t at = in_state(row, unit), all = state_size();
       if (args.grad_old_h) {
@@ -268,8 +263,8 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     });
   }
 
-  __device__ __forceinline__ void exchange_sums(const Place& place, int64_t count,
-                                                const float (&sums)[kN / 2], Elements& own) const {
+  LLTM_JIT_DEVICE void exchange_sums(const Place& place, int64_t count, const float (&sums)[kN / 2],
+                                     Elements& own) const {
     lltm_jit::exchange_sums<Block>(
         *this, place.tile, place.warp, place.lane, own_eights(), count, sums,
         [&](int n, const float4& all) {
@@ -280,7 +275,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         });
   }
 
-  __device__ __forceinline__ void run_steps(const Place& place) const {
+  LLTM_JIT_DEVICE void run_steps(const Place& place) const {
     Elements own;
     Inputs in;
     begin(place, own);
@@ -304,7 +299,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
 };
 
 template <typename Cell, typename scalar_t, typename Variant, bool kControls>
-__device__ __forceinline__ void run_many_rows(const SequenceBackwardArgs& args) {
+LLTM_JIT_DEVICE void run_many_rows(const SequenceBackwardArgs& args) {
 #if LLTM_JIT_HAS_WGMMA
   extern __shared__ char dynamic[];
   using Backward = ManyRowsBackward<Cell, scalar_t, Variant, kControls>;

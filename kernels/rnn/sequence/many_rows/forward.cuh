@@ -20,14 +20,14 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
 
   // own_unit(): the first unit of the cluster that this block finishes. end_unit(): the end of the
   // cluster's units, beyond which a block's last eight may reach.
-  __device__ __forceinline__ int own_unit() const { return rank * kEights * 8; }
-  __device__ __forceinline__ int end_unit() const {
+  LLTM_JIT_DEVICE int own_unit() const { return rank * kEights * 8; }
+  LLTM_JIT_DEVICE int end_unit() const {
     return min(int(args.hidden_size), first_unit + kShape.units);
   }
 
   // --------------------------------------------------------------------------------- before the steps --
 
-  __device__ __forceinline__ void load_weights() const {
+  LLTM_JIT_DEVICE void load_weights() const {
     const int64_t size = gate_size();
     const auto* source = static_cast<const scalar_t*>(args.weights);
     // Own units come first: in the second block, the two halves are exchanged, and the units between them stay.
@@ -76,14 +76,14 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     uint8_t control[2];
   };
 
-  __device__ __forceinline__ int unit_of(const Place& place, int eight) const {
+  LLTM_JIT_DEVICE int unit_of(const Place& place, int eight) const {
     return first_unit + own_unit() + eight * 8 + place.column;
   }
 
   // Calls function(input, whether it exists, its place) for each pair of a step's inputs.
   template <typename Function>
-  __device__ __forceinline__ void for_inputs(const Place& place, int64_t step, Elements& own,
-                                             const Function& function) const {
+  LLTM_JIT_DEVICE void for_inputs(const Place& place, int64_t step, Elements& own,
+                                  const Function& function) const {
     LLTM_JIT_UNROLLED(i, 2) {
       const bool inside = has_row(place, i);
       const int64_t row = row_of(place, i);
@@ -94,8 +94,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
       }
     }
   }
-  __device__ __forceinline__ void read_inputs(const Place& place, int64_t step,
-                                              Elements& own) const {
+  LLTM_JIT_DEVICE void read_inputs(const Place& place, int64_t step, Elements& own) const {
     for_inputs(place, step, own, [](Two& input, bool inside, const scalar_t* source) {
       if (inside) {
         input = load_raw<2>(source);
@@ -106,7 +105,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   }
 
   // Prepares a step: reads its inputs, resets the state if asked to, and saves the cells.
-  __device__ __forceinline__ void prepare(const Place& place, int64_t step, Elements& own) const {
+  LLTM_JIT_DEVICE void prepare(const Place& place, int64_t step, Elements& own) const {
     if (step == args.steps) return;
     if constexpr (kReadsLate) {
       for_inputs(place, step, own, [](Two&, bool inside, const scalar_t* source) {
@@ -137,15 +136,15 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     }
   }
 
-  __device__ __forceinline__ void send_h(const Place& place, int64_t step, int j, int i,
-                                         const float (&h)[2]) const {
+  LLTM_JIT_DEVICE void send_h(const Place& place, int64_t step, int j, int i,
+                              const float (&h)[2]) const {
     const int unit = unit_of(place, j);
     const int end = min(first_unit + kShape.units, kShape.blocks * kChunks * ManyRowsShape::kChunk);
     if (unit >= end) return;
     this->send_two(place.tile, step, place.row + 8 * i, unit, has_row(place, i), h);
   }
 
-  __device__ __forceinline__ void begin(const Place& place, Elements& own) const {
+  LLTM_JIT_DEVICE void begin(const Place& place, Elements& own) const {
     LLTM_JIT_UNROLLED2(j, kEights, i, 2) {
       const int64_t row = row_of(place, i);
       LLTM_JIT_UNROLLED(e, 2) {
@@ -169,8 +168,8 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   }
 
   // sums: [gates][eights][2 rows][2 units]
-  __device__ __forceinline__ void finish(const Place& place, int64_t step, float (&sums)[kN / 2],
-                                         Elements& own) const {
+  LLTM_JIT_DEVICE void finish(const Place& place, int64_t step, float (&sums)[kN / 2],
+                              Elements& own) const {
     LLTM_JIT_UNROLLED2(j, kEights, i, 2) {
       const uint8_t control = kControls ? own.control[i] : uint8_t(0);
       const bool resets = kControls && (control & kResets), holds = kControls && (control & kHolds);
@@ -211,8 +210,8 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   }
 
   // Stores results for which nobody waits.
-  __device__ __forceinline__ void write(const Place& place, int64_t step,
-                                        const float (&sums)[kN / 2], const Elements& own) const {
+  LLTM_JIT_DEVICE void write(const Place& place, int64_t step, const float (&sums)[kN / 2],
+                             const Elements& own) const {
     const bool last = step + 1 == args.steps;
     LLTM_JIT_UNROLLED(i, 2) {
       if (!has_row(place, i)) continue;
@@ -245,7 +244,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     }
   }
 
-  __device__ __forceinline__ void run_steps(const Place& place) const {
+  LLTM_JIT_DEVICE void run_steps(const Place& place) const {
     Elements own;
     begin(place, own);
     typename Pass::Slot slot;
@@ -262,7 +261,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
 };
 
 template <typename Cell, typename scalar_t, typename Variant, SequenceSaves kSaves, bool kControls>
-__device__ __forceinline__ void run_many_rows(const SequenceForwardArgs& args) {
+LLTM_JIT_DEVICE void run_many_rows(const SequenceForwardArgs& args) {
 #if LLTM_JIT_HAS_WGMMA
   extern __shared__ char dynamic[];
   const ManyRowsForward<Cell, scalar_t, Variant, kSaves, kControls> forward(dynamic, args);

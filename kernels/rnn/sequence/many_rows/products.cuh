@@ -21,7 +21,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     int of_weights = 0, round_of_weights = 0;
     int count = 0;  // products so far
   };
-  __device__ __forceinline__ void multiply(int tile, Slot& slot, float (&sums)[kN / 2]) const {
+  LLTM_JIT_DEVICE void multiply(int tile, Slot& slot, float (&sums)[kN / 2]) const {
     LLTM_JIT_UNROLLED(i, kN / 2) sums[i] = 0;
     if constexpr (kScaled) {
       multiply_scaled(tile, slot, sums);
@@ -30,8 +30,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     }
   }
 
-  __device__ __forceinline__ void multiply_chunks(int tile, Slot& slot,
-                                                  float (&sums)[kN / 2]) const {
+  LLTM_JIT_DEVICE void multiply_chunks(int tile, Slot& slot, float (&sums)[kN / 2]) const {
     const bool tells = threadIdx.x % 32 == 0;
     const uint64_t all_weights = matrix_descriptor(weights);
     int before = 0, weights_before = -1;
@@ -71,8 +70,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
   }
 
   // The same with scaled halves. A chunk is read into registers, so that its slot is free before its products end.
-  __device__ __forceinline__ void multiply_scaled(int tile, Slot& slot,
-                                                  float (&sums)[kN / 2]) const {
+  LLTM_JIT_DEVICE void multiply_scaled(int tile, Slot& slot, float (&sums)[kN / 2]) const {
     const int lane = threadIdx.x % 32;
     const bool tells = lane == 0;
     const uint64_t all_weights = matrix_descriptor(weights);

@@ -8,7 +8,7 @@ namespace lltm_jit {
 
 // The eights of a part: all parts except the last have equally many.
 template <typename Block>
-__device__ __forceinline__ constexpr int eights_of(int part) {
+LLTM_JIT_DEVICE constexpr int eights_of(int part) {
   return min(Block::kPart, Block::kEights - part * Block::kPart);
 }
 
@@ -18,15 +18,14 @@ constexpr int kFours = 128 * 16;  // bytes that a warpgroup sends at once
 
 // Whether a block of a pair finishes an eight. These eights come first.
 template <typename Block>
-__device__ __forceinline__ constexpr bool finishes(int rank, int eight) {
+LLTM_JIT_DEVICE constexpr bool finishes(int rank, int eight) {
   return rank == 0 || eight < Block::kShape.units / 8 - Block::kShape.own_eights();
 }
 
 // Exchanges the sums [gates][eights] of all units, and adds up this block's own. Calls meanwhile() while they are sent.
 template <typename Block, typename Meanwhile>
-__device__ __forceinline__ void exchange_halves(const Block& block, int tile, int64_t count,
-                                                float (&sums)[Block::kN / 2],
-                                                const Meanwhile& meanwhile) {
+LLTM_JIT_DEVICE void exchange_halves(const Block& block, int tile, int64_t count,
+                                     float (&sums)[Block::kN / 2], const Meanwhile& meanwhile) {
   constexpr int kAll = Block::kShape.units / 8, kOwn = Block::kShape.own_eights();
   constexpr int kParts = Block::kParts, kPart = Block::kPart;
   const int other = block.rank ^ 1, thread = threadIdx.x % 128;
@@ -70,16 +69,16 @@ __device__ __forceinline__ void exchange_halves(const Block& block, int tile, in
 
 // The place of a lane's four sums of an eight: [source][eight of a part] of 512 bytes.
 template <typename Block>
-__device__ __forceinline__ constexpr uint32_t place_of_sums(int source, int eight) {
+LLTM_JIT_DEVICE constexpr uint32_t place_of_sums(int source, int eight) {
   return (source * Block::kPart + eight) * 512;
 }
 
 // Receives all blocks' sums for this block's elements, of own_eights eights, and calls add(n, four)
 // for a lane's eight warp + 4 n.
 template <typename Block, typename Add>
-__device__ __forceinline__ void exchange_sums(const Block& block, int tile, int warp, int lane,
-                                              int own_eights, int64_t count,
-                                              const float (&sums)[Block::kN / 2], const Add& add) {
+LLTM_JIT_DEVICE void exchange_sums(const Block& block, int tile, int warp, int lane, int own_eights,
+                                   int64_t count, const float (&sums)[Block::kN / 2],
+                                   const Add& add) {
   constexpr auto kShape = Block::kShape;
   constexpr int kBlocks = kShape.blocks, kParts = Block::kParts, kPart = Block::kPart;
   constexpr int kEights = Block::kEights;

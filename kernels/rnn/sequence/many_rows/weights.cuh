@@ -8,7 +8,7 @@ namespace lltm_jit {
 
 // Each warp loads one column at a time.
 template <typename Block, typename Load>
-__device__ __forceinline__ void load_scaled_along_k(const Block& block, const Load& load) {
+LLTM_JIT_DEVICE void load_scaled_along_k(const Block& block, const Load& load) {
   constexpr int kFours = Block::kChunks * ManyRowsShape::kChunk / 4;
   const int lane = threadIdx.x % 32;
   constexpr int kTurns = ceil_div(kFours, 32);
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_scaled_along_k(const Block& block, const Lo
 
 // Each thread loads four columns for some of k, with several loads in flight.
 template <typename Block, typename Load>
-__device__ __forceinline__ void load_scaled_along_columns(const Block& block, const Load& load) {
+LLTM_JIT_DEVICE void load_scaled_along_columns(const Block& block, const Load& load) {
   constexpr int kDepth = Block::kChunks * ManyRowsShape::kChunk, kAtOnce = 8;
   constexpr int kFours = Block::kN / 4, kApart = Block::kShape.threads() / kFours;
   const int n = threadIdx.x % kFours * 4, first = threadIdx.x / kFours;
@@ -74,7 +74,7 @@ __device__ __forceinline__ void load_scaled_along_columns(const Block& block, co
 
 // load(n, in_block) returns four neighbouring numbers along k of a column.
 template <typename scalar_t, typename Block, typename Load>
-__device__ __forceinline__ void load_along_k(const Block& block, const Load& load) {
+LLTM_JIT_DEVICE void load_along_k(const Block& block, const Load& load) {
   if constexpr (Block::kScaled) {
     load_scaled_along_k(block, load);
   } else {
@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_along_k(const Block& block, const Load& loa
 
 // load(n, in_block) returns the numbers of four neighbouring columns.
 template <typename scalar_t, typename Block, typename Load>
-__device__ __forceinline__ void load_along_columns(const Block& block, const Load& load) {
+LLTM_JIT_DEVICE void load_along_columns(const Block& block, const Load& load) {
   if constexpr (Block::kScaled) {
     load_scaled_along_columns(block, load);
   } else {

@@ -61,7 +61,7 @@ namespace lltm_jit {
 // clang-format on
 
 template <typename scalar_t, int kN>
-__device__ __forceinline__ void multiply_wide(float (&sums)[kN / 2], uint64_t a, uint64_t b) {
+LLTM_JIT_DEVICE void multiply_wide(float (&sums)[kN / 2], uint64_t a, uint64_t b) {
   static_assert(kN % 8 == 0 && kN >= 16 && kN <= 144);
   if constexpr (std::is_same_v<scalar_t, Half>) {
     LLTM_JIT_WIDES("f16")
@@ -82,8 +82,8 @@ __device__ __forceinline__ void multiply_wide(float (&sums)[kN / 2], uint64_t a,
 
 // The same for halves, with the left operand in registers: see wgmma_of_registers().
 template <int kN>
-__device__ __forceinline__ void multiply_wide_of_registers(float (&sums)[kN / 2],
-                                                           const uint32_t (&a)[4], uint64_t b) {
+LLTM_JIT_DEVICE void multiply_wide_of_registers(float (&sums)[kN / 2], const uint32_t (&a)[4],
+                                                uint64_t b) {
   static_assert(kN % 8 == 0 && kN >= 16 && kN <= 128);
   // clang-format off
   LLTM_JIT_WIDE_ROWS(2, 16, 8, 9, 10, 11, 12)

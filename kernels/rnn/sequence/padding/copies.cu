@@ -26,12 +26,12 @@ struct Pair {
   uint32_t bits;
 };
 template <typename T>
-__device__ __forceinline__ T sum_of(T a, T b) {
+LLTM_JIT_DEVICE T sum_of(T a, T b) {
   return from_opmath<T>(to_opmath(a) + to_opmath(b));
 }
 
 template <typename T>
-__device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
+LLTM_JIT_DEVICE void copy_pack(const Work& work, int64_t pack) {
   const RowCopy& copy = work.copy;
   int64_t row = work.packs.divide(pack);
   const int64_t part = work.rows.divide(row), column = pack * kAtOnce;

@@ -9,8 +9,7 @@ constexpr int kWidth = 4, kColumns = 32 * kWidth;  // that a warp reads of a row
 
 using Four = Pack<float, kWidth>;
 
-__device__ __forceinline__ void multiply_add(float factor, const Four& four,
-                                             float (&sums)[kWidth]) {
+LLTM_JIT_DEVICE void multiply_add(float factor, const Four& four, float (&sums)[kWidth]) {
   LLTM_JIT_UNROLLED(i, kWidth) sums[i] = fmaf(factor, four.values[i], sums[i]);
 }
 
@@ -23,7 +22,7 @@ constexpr int kOutputs = 4, kSums = kOutputs * kRows;
 
 // Adds the sums of all lanes: then lane l has the sums 2 l and 2 l + 1 in the first two places.
 template <int kHalf = kSums / 2, int kBit = 16>
-__device__ __forceinline__ void add_lanes(float (&sums)[kSums]) {
+LLTM_JIT_DEVICE void add_lanes(float (&sums)[kSums]) {
   const bool upper = threadIdx.x & kBit;
   LLTM_JIT_UNROLLED(i, kHalf) {
     const float kept = upper ? sums[i + kHalf] : sums[i];

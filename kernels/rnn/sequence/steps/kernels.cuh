@@ -20,7 +20,7 @@ class StepMath {
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
 
  public:
-  static __device__ __forceinline__ void run(const ForwardStepArgs& args, const Divisor& packs) {
+  static LLTM_JIT_DEVICE void run(const ForwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
     if (args.is_first()) wait_without_starting_successor();  // for the gates
     for_places(of, packs, [&](const Place& place) {
@@ -57,7 +57,7 @@ class StepMath {
     });
   }
 
-  static __device__ __forceinline__ void run(const BackwardStepArgs& args, const Divisor& packs) {
+  static LLTM_JIT_DEVICE void run(const BackwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
     const int64_t step = args.step;
     if (args.is_last()) wait_without_starting_successor();  // for all that earlier passes write
@@ -103,19 +103,17 @@ class StepMath {
 
  private:
   template <typename Args>
-  static __device__ __forceinline__ uint8_t control_at(const Args& of, int64_t step,
-                                                       const Place& place) {
+  static LLTM_JIT_DEVICE uint8_t control_at(const Args& of, int64_t step, const Place& place) {
     return of.control ? of.control[step * of.control_step_stride + place.row] : uint8_t(0);
   }
   // A row that holds is not reset.
-  static __device__ __forceinline__ bool resets_row(uint8_t control) {
+  static LLTM_JIT_DEVICE bool resets_row(uint8_t control) {
     return (control & (kHolds | kResets)) == kResets;
   }
 
   template <typename Function>
-  static __device__ __forceinline__ void for_places(const SequenceSizes& sizes,
-                                                    const Divisor& packs,
-                                                    const Function& function) {
+  static LLTM_JIT_DEVICE void for_places(const SequenceSizes& sizes, const Divisor& packs,
+                                         const Function& function) {
     if constexpr (Traits::kNormalises) {
       for_row_place<scalar_t, kUnits>(sizes, function);
     } else {
@@ -123,12 +121,12 @@ class StepMath {
     }
   }
   template <typename Function>
-  static __device__ __forceinline__ void for_states(const Function& function) {
+  static LLTM_JIT_DEVICE void for_states(const Function& function) {
     LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) function(e, k);
   }
 
-  static __device__ __forceinline__ void read_parameters(const void* parameters, const Place& place,
-                                                         Step (&in)[kUnits]) {
+  static LLTM_JIT_DEVICE void read_parameters(const void* parameters, const Place& place,
+                                              Step (&in)[kUnits]) {
     LLTM_JIT_UNROLLED(k, Traits::kParameters) {
       place.read(static_cast<const scalar_t*>(parameters) + k * place.hidden + place.unit,
                  [&](int e, state_t value) { in[e].p[k] = T(value); });
@@ -137,10 +135,9 @@ class StepMath {
 
   // ------------------------------------------------------------------------------------ forward --
 
-  static __device__ __forceinline__ void read_gates(const SequenceForwardArgs& of, int64_t step,
-                                                    const Place& place,
-                                                    state_t (&x)[kGates][kUnits],
-                                                    state_t (&bias)[kGates][kUnits]) {
+  static LLTM_JIT_DEVICE void read_gates(const SequenceForwardArgs& of, int64_t step,
+                                         const Place& place, state_t (&x)[kGates][kUnits],
+                                         state_t (&bias)[kGates][kUnits]) {
     LLTM_JIT_UNROLLED(g, kGates) {
       const int64_t unit = g * place.gate_size + place.unit;
       place.read(of.gates, step, g, [&](int e, state_t value) { x[g][e] = value; });
@@ -156,8 +153,8 @@ class StepMath {
     }
   }
 
-  static __device__ __forceinline__ void read_states(const ForwardStepArgs& args, bool resets,
-                                                     const Place& place, Step (&in)[kUnits]) {
+  static LLTM_JIT_DEVICE void read_states(const ForwardStepArgs& args, bool resets,
+                                          const Place& place, Step (&in)[kUnits]) {
     const auto& of = args.sequence;
     LLTM_JIT_UNROLLED(k, kStates) {
       const auto set = [&](int e, state_t value) { in[e].old[k] = T(value); };
@@ -176,11 +173,10 @@ class StepMath {
   }
 
   // The gates: the input's part, the products if they count, and the biases.
-  static __device__ __forceinline__ void add_products(const ForwardStepArgs& args, bool count,
-                                                      const Place& place,
-                                                      const state_t (&x)[kGates][kUnits],
-                                                      const state_t (&bias)[kGates][kUnits],
-                                                      Step (&in)[kUnits]) {
+  static LLTM_JIT_DEVICE void add_products(const ForwardStepArgs& args, bool count,
+                                           const Place& place, const state_t (&x)[kGates][kUnits],
+                                           const state_t (&bias)[kGates][kUnits],
+                                           Step (&in)[kUnits]) {
     const auto& of = args.sequence;
     LLTM_JIT_UNROLLED(g, kGates) {
       state_t h[kUnits] = {};
@@ -205,9 +201,9 @@ class StepMath {
     }
   }
 
-  static __device__ __forceinline__ void write_results(const SequenceForwardArgs& of, int64_t step,
-                                                       const Place& place, const Step (&in)[kUnits],
-                                                       const T (&now)[kUnits][kStates]) {
+  static LLTM_JIT_DEVICE void write_results(const SequenceForwardArgs& of, int64_t step,
+                                            const Place& place, const Step (&in)[kUnits],
+                                            const T (&now)[kUnits][kStates]) {
     place.write(of.output, step, 0, [&](int e) { return state_t(now[e][0]); });
     LLTM_JIT_UNROLLED(k, kStates - 1) {
       if (!of.saved_cells.data) continue;
@@ -217,9 +213,8 @@ class StepMath {
     }
   }
 
-  static __device__ __forceinline__ void write_states(const ForwardStepArgs& args,
-                                                      const Place& place,
-                                                      const T (&now)[kUnits][kStates]) {
+  static LLTM_JIT_DEVICE void write_states(const ForwardStepArgs& args, const Place& place,
+                                           const T (&now)[kUnits][kStates]) {
     const auto& of = args.sequence;
     const auto state = [&](int k) { return [&now, k](int e) { return state_t(now[e][k]); }; };
     if (!args.is_last()) {
@@ -242,9 +237,8 @@ class StepMath {
   // ----------------------------------------------------------------------------------- backward --
 
   // The inputs of a step. first: whether it is the row's first step.
-  static __device__ __forceinline__ void read_step(const SequenceBackwardArgs& of, int64_t step,
-                                                   bool resets, bool first, const Place& place,
-                                                   Step (&in)[kUnits]) {
+  static LLTM_JIT_DEVICE void read_step(const SequenceBackwardArgs& of, int64_t step, bool resets,
+                                        bool first, const Place& place, Step (&in)[kUnits]) {
     read_parameters(of.parameters, place, in);
     LLTM_JIT_UNROLLED(g, kGates) {
       if constexpr (Traits::kAddsGates) {
@@ -270,8 +264,8 @@ class StepMath {
   }
 
   // The output's gradient from the next step.
-  static __device__ __forceinline__ void receive(const BackwardStepArgs& args, const Place& place,
-                                                 state_t (&grad)[kUnits]) {
+  static LLTM_JIT_DEVICE void receive(const BackwardStepArgs& args, const Place& place,
+                                      state_t (&grad)[kUnits]) {
     const auto& of = args.sequence;
     const auto set = [&](int e, state_t value) { grad[e] = value; };
     if (args.is_last()) {
@@ -296,9 +290,8 @@ class StepMath {
   }
 
   // Those of the gates and the parameters.
-  static __device__ __forceinline__ void write_gradients(const BackwardStepArgs& args,
-                                                         const Place& place,
-                                                         const Step (&grads)[kUnits]) {
+  static LLTM_JIT_DEVICE void write_gradients(const BackwardStepArgs& args, const Place& place,
+                                              const Step (&grads)[kUnits]) {
     const auto& of = args.sequence;
     LLTM_JIT_UNROLLED(g, kGates) {
       place.write_gradient(of.grad_gates, args.step, g,
@@ -319,9 +312,8 @@ class StepMath {
   }
 
   // The gradients of the states before the step.
-  static __device__ __forceinline__ void pass_on(const BackwardStepArgs& args, bool resets,
-                                                 bool holds, const Place& place,
-                                                 const Step (&grads)[kUnits]) {
+  static LLTM_JIT_DEVICE void pass_on(const BackwardStepArgs& args, bool resets, bool holds,
+                                      const Place& place, const Step (&grads)[kUnits]) {
     const auto& of = args.sequence;
     place.write(static_cast<state_t*>(args.grad_output_state) + place.in_state(),
                 [&](int e) { return state_t(grads[e].old[0]); });

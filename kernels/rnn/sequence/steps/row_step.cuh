@@ -14,10 +14,10 @@ template <typename T>
 class RowSums {
  public:
   // The numbers of threads without units do not count.
-  __device__ __forceinline__ explicit RowSums(bool inside) : inside_(inside) {}
+  LLTM_JIT_DEVICE explicit RowSums(bool inside) : inside_(inside) {}
 
   template <int kSlot>
-  __device__ __forceinline__ void add(T& first, T& second) const {
+  LLTM_JIT_DEVICE void add(T& first, T& second) const {
     first = warp_sum(inside_ ? first : T(0)), second = warp_sum(inside_ ? second : T(0));
     T(*slot)[2] = shared<kSlot>();
     if (threadIdx.x % 32 == 0)
@@ -32,8 +32,7 @@ class RowSums {
   // The mean, and the sum of the squares around it, of kCount numbers of each thread. Each warp first uses its own
   // mean, so that no digits are lost. `all`: how many numbers a row has.
   template <int kSlot, int kCount>
-  __device__ __forceinline__ void moments(const T (&numbers)[kCount], int64_t all, T* mean,
-                                          T* squares) const {
+  LLTM_JIT_DEVICE void moments(const T (&numbers)[kCount], int64_t all, T* mean, T* squares) const {
     T sum = T(0), of_warp = T(inside_ ? kCount : 0);
     LLTM_JIT_UNROLLED(i, kCount) sum += numbers[i];
     sum = warp_sum(inside_ ? sum : T(0)), of_warp = warp_sum(of_warp);
@@ -62,13 +61,13 @@ class RowSums {
  private:
   bool inside_;
 
-  static __device__ __forceinline__ T warp_sum(T sum) {
+  static LLTM_JIT_DEVICE T warp_sum(T sum) {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
     return sum;
   }
   template <int kSlot>
-  static __device__ __forceinline__ T (*shared())[2] {
+  static LLTM_JIT_DEVICE T (*shared())[2] {
     __shared__ T slots[kMostRowThreads / 32][2];
     return slots;
   }
@@ -83,11 +82,11 @@ class RowStep {
                        kState = Traits::kNormalisedState;
 
  public:
-  __device__ __forceinline__ explicit RowStep(int64_t hidden)
+  LLTM_JIT_DEVICE explicit RowStep(int64_t hidden)
       : hidden_(hidden), sums_(int64_t(threadIdx.x) * kUnits < hidden) {}
 
   // The gates in `in` are normalised there.
-  __device__ __forceinline__ void run(Step (&in)[kUnits], T (&now)[kUnits][kStates]) const {
+  LLTM_JIT_DEVICE void run(Step (&in)[kUnits], T (&now)[kUnits][kStates]) const {
     normalise_gates(in);
     LLTM_JIT_UNROLLED(e, kUnits) run_step(in[e], now[e]);
     if constexpr (kState >= 0) {
@@ -97,8 +96,8 @@ class RowStep {
     }
   }
 
-  __device__ __forceinline__ void derive(Step (&in)[kUnits], const T (&grad_now)[kUnits][kStates],
-                                         Step (&grads)[kUnits]) const {
+  LLTM_JIT_DEVICE void derive(Step (&in)[kUnits], const T (&grad_now)[kUnits][kStates],
+                              Step (&grads)[kUnits]) const {
     const number_t of_gates = normalise_gates(in);
     T grad_left[kUnits][kStates];
     LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) grad_left[e][k] = grad_now[e][k];
@@ -149,7 +148,7 @@ class RowStep {
   const RowSums<number_t> sums_;
 
   // What is normalised of a step.
-  static __device__ __forceinline__ T& gate(Step& step, int g) {
+  static LLTM_JIT_DEVICE T& gate(Step& step, int g) {
     if constexpr (Traits::kAddsGates) {
       return step.x[g];
     } else {
@@ -157,21 +156,20 @@ class RowStep {
     }
   }
   template <typename Function>
-  static __device__ __forceinline__ void for_gates(Step (&steps)[kUnits],
-                                                   const Function& function) {
+  static LLTM_JIT_DEVICE void for_gates(Step (&steps)[kUnits], const Function& function) {
     LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) function(e, g, gate(steps[e], g));
   }
 
   // Normalises numbers of which a row has so many, and returns the factor.
   template <int kSlot, int kCount>
-  __device__ __forceinline__ number_t normalise(number_t (&numbers)[kCount], int64_t all) const {
+  LLTM_JIT_DEVICE number_t normalise(number_t (&numbers)[kCount], int64_t all) const {
     number_t mean, squares;
     sums_.template moments<kSlot>(numbers, all, &mean, &squares);
     const number_t scale = number_t(1) / sqrt(squares / number_t(all) + number_t(Traits::kEpsilon));
     LLTM_JIT_UNROLLED(i, kCount) numbers[i] = (numbers[i] - mean) * scale;
     return scale;
   }
-  __device__ __forceinline__ number_t normalise_gates(Step (&in)[kUnits]) const {
+  LLTM_JIT_DEVICE number_t normalise_gates(Step (&in)[kUnits]) const {
     if constexpr (Traits::kNormalisesGates) {
       number_t numbers[kUnits * kGates];
       for_gates(in, [&](int e, int g, T& of) { numbers[e * kGates + g] = number_t(of); });
@@ -182,8 +180,8 @@ class RowStep {
       return number_t(1);
     }
   }
-  __device__ __forceinline__ number_t normalise_state(const T (&states)[kUnits][kStates],
-                                                      T (&normalised)[kUnits]) const {
+  LLTM_JIT_DEVICE number_t normalise_state(const T (&states)[kUnits][kStates],
+                                           T (&normalised)[kUnits]) const {
     number_t numbers[kUnits];
     LLTM_JIT_UNROLLED(e, kUnits) numbers[e] = number_t(states[e][kState]);
     const number_t scale = normalise<2>(numbers, hidden_);

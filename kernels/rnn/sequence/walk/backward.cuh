@@ -26,8 +26,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
   T grad_parameters[Traits::kParametersRoom][kUnits];
 
-  __device__ __forceinline__ BackwardWalk(const SequenceBackwardArgs& args, int64_t row,
-                                          int64_t unit)
+  LLTM_JIT_DEVICE BackwardWalk(const SequenceBackwardArgs& args, int64_t row, int64_t unit)
       : Lane(args, args.parameters, args.control, args.control_step_stride, row, unit),
         args_(args),
         has_grad_(args.grad_output.data != nullptr),
@@ -38,8 +37,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
   // Steps from `index` on, of which so many are valid. whole: whether all are, and another one follows.
   template <bool kWhole, int kSteps>
-  __device__ __forceinline__ void load(int64_t index, int64_t valid,
-                                       Loaded (&loaded)[kSteps]) const {
+  LLTM_JIT_DEVICE void load(int64_t index, int64_t valid, Loaded (&loaded)[kSteps]) const {
     const int64_t last = args_.steps - 1 - index;
     const auto *gates = this->at(args_.saved_gates, last), *output = this->at(args_.output, last),
                *grad_output = this->at(grad_output_, last);
@@ -63,7 +61,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     }
   }
 
-  __device__ __forceinline__ void begin(T (&states)[kStates][kUnits]) const {
+  LLTM_JIT_DEVICE void begin(T (&states)[kStates][kUnits]) const {
     this->template read_states<scalar_t>(args_.grad_new_h, 0, states[0]);
 #pragma unroll
     for (int k = 1; k < kStates; ++k) {
@@ -72,8 +70,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   }
 
   // The gradients of the states before a step are a map of those after it.
-  __device__ __forceinline__ void append(int64_t index, const Loaded& loaded, int e,
-                                         Map& map) const {
+  LLTM_JIT_DEVICE void append(int64_t index, const Loaded& loaded, int e, Map& map) const {
     if (kControls && loaded.control == kHolds) return;
     const CellMap<Cell, T> found(this->step_of(loaded.gates, e));
     Map step;
@@ -92,8 +89,8 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
   // Runs the valid steps among those that were loaded.
   template <bool kWhole, int kSteps>
-  __device__ __forceinline__ void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
-                                      T (&states)[kStates][kUnits]) {
+  LLTM_JIT_DEVICE void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
+                           T (&states)[kStates][kUnits]) {
     auto* target = this->at(args_.grad_gates, args_.steps - 1 - index);
     LLTM_JIT_UNROLLED(i, kSteps) {
       if (kWhole || i < valid) run_step_of(index + i, loaded[i], target, states);
@@ -101,7 +98,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     }
   }
 
-  __device__ __forceinline__ void end(const T (&states)[kStates][kUnits]) const {
+  LLTM_JIT_DEVICE void end(const T (&states)[kStates][kUnits]) const {
     if (args_.grad_old_h) {
       Lane::write(static_cast<scalar_t*>(args_.grad_old_h) + this->in_state(), states[0]);
     }
@@ -118,8 +115,8 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   const SequenceArray grad_output_;
   T first_h_[kUnits];
 
-  __device__ __forceinline__ void run_step_of(int64_t index, const Loaded& loaded, scalar_t* target,
-                                              T (&states)[kStates][kUnits]) {
+  LLTM_JIT_DEVICE void run_step_of(int64_t index, const Loaded& loaded, scalar_t* target,
+                                   T (&states)[kStates][kUnits]) {
     T grad_gates[kGates][kUnits];
     const bool holds = kControls && loaded.control == kHolds;
     const bool resets = kControls && loaded.control == SequenceControl::kResets;
@@ -151,12 +148,11 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     }
     LLTM_JIT_UNROLLED(g, kGates) Lane::write(target + g * this->hidden, grad_gates[g]);
   }
-  __device__ __forceinline__ T grad_output_of(const Loaded& loaded, int e) const {
+  LLTM_JIT_DEVICE T grad_output_of(const Loaded& loaded, int e) const {
     return has_grad_ ? T(loaded.grad_output[e]) : T(0);
   }
   // Adds to the gradient of a state that a reset has set, which no other step has.
-  __device__ __forceinline__ void add_to_reset(int64_t index, int state, int e,
-                                               const T& grad) const {
+  LLTM_JIT_DEVICE void add_to_reset(int64_t index, int state, int e, const T& grad) const {
     const auto& array = state == 0 ? args_.grad_reset_h : args_.grad_reset_cells;
     if (!array.data) return;
     const int64_t step = args_.steps - 1 - index;
@@ -165,7 +161,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     static_cast<state_t*>(array.data)[place + e] = state_t(grad);
   }
   // Of the cell states of all steps.
-  __device__ __forceinline__ T given(int64_t index, int state, int e) const {
+  LLTM_JIT_DEVICE T given(int64_t index, int state, int e) const {
     const int64_t step = args_.steps - 1 - index;
     return T(static_cast<const state_t*>(
         args_.grad_saved_cells

@@ -20,7 +20,7 @@ class WalkBlock {
   static constexpr WalkShape kShape = walk_shape(static_cast<const Sequence*>(nullptr), kLinear,
                                                  Cell::kGates, kStates, sizeof(state_t));
 
-  __device__ __forceinline__ explicit WalkBlock(const WalkArgs<Sequence>& args)
+  LLTM_JIT_DEVICE explicit WalkBlock(const WalkArgs<Sequence>& args)
       : args_(args), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
     constexpr int kWidth = 32 * kUnits;
     const SequenceSizes& sizes = args.sequence;
@@ -33,7 +33,7 @@ class WalkBlock {
     last_ = first_ + args.piece_steps < sizes.steps ? first_ + args.piece_steps : sizes.steps;
   }
 
-  __device__ __forceinline__ void run() {
+  LLTM_JIT_DEVICE void run() {
     Walk walk(args_.sequence, row_, unit_);
     walk.begin(states_);
     if constexpr (kLinear) {
@@ -75,14 +75,13 @@ class WalkBlock {
     state_t maps[2][kShape.warps][Map::kNumbers][kUnits][32];
     bool cuts[2][kShape.warps];
   };
-  static __device__ __forceinline__ Shared& shared() {
+  static LLTM_JIT_DEVICE Shared& shared() {
     __shared__ Shared memory;
     return memory;
   }
 
   // A warp's part of the tile from `begin` on. Steps behind the last one are not used.
-  __device__ __forceinline__ void load(const Walk& walk, int64_t begin,
-                                       Loaded (&loaded)[kShape.steps]) const {
+  LLTM_JIT_DEVICE void load(const Walk& walk, int64_t begin, Loaded (&loaded)[kShape.steps]) const {
     const int64_t own = begin + warp_ * kShape.steps, valid = last_ - own;
     if (valid > kShape.steps) {
       walk.template load<true>(own, valid, loaded);
@@ -92,8 +91,8 @@ class WalkBlock {
   }
 
   template <bool kWhole>
-  __device__ __forceinline__ void tile(Walk& walk, int64_t begin, int copy,
-                                       const Loaded (&loaded)[kShape.steps]) {
+  LLTM_JIT_DEVICE void tile(Walk& walk, int64_t begin, int copy,
+                            const Loaded (&loaded)[kShape.steps]) {
     const int64_t own = begin + warp_ * kShape.steps;
     if constexpr (kLinear) {
       linear_tile<kWhole>(walk, own, copy, loaded);
@@ -103,8 +102,8 @@ class WalkBlock {
   }
 
   template <bool kWhole>
-  __device__ __forceinline__ void linear_tile(Walk& walk, int64_t own, int copy,
-                                              const Loaded (&loaded)[kShape.steps]) {
+  LLTM_JIT_DEVICE void linear_tile(Walk& walk, int64_t own, int copy,
+                                   const Loaded (&loaded)[kShape.steps]) {
     Map maps[kUnits];
     LLTM_JIT_UNROLLED(e, kUnits) {
       maps[e] = Map::identity();
@@ -137,12 +136,12 @@ class WalkBlock {
     if (!args_.only_maps) walk.template run<kWhole>(own, last_ - own, loaded, mine);
   }
 
-  __device__ __forceinline__ state_t* number_of(int64_t piece, int index) const {
+  LLTM_JIT_DEVICE state_t* number_of(int64_t piece, int index) const {
     const int64_t of_rows = args_.sequence.batch_size * args_.sequence.hidden_size;
     return static_cast<state_t*>(args_.maps) + (piece * Map::kNumbers + index) * of_rows +
            row_ * args_.sequence.hidden_size + unit_;
   }
-  __device__ __forceinline__ void apply_piece(int64_t piece) {
+  LLTM_JIT_DEVICE void apply_piece(int64_t piece) {
     LLTM_JIT_UNROLLED(e, kUnits) {
       Map map;
       map.cuts = args_.cuts[piece * args_.sequence.batch_size + row_];
@@ -153,7 +152,7 @@ class WalkBlock {
       LLTM_JIT_UNROLLED(k, kStates) states_[k][e] = states[k];
     }
   }
-  __device__ __forceinline__ void write_piece() {
+  LLTM_JIT_DEVICE void write_piece() {
     if (warp_ > 0) return;
     LLTM_JIT_UNROLLED(e, kUnits) {
       all_[e].for_numbers(
@@ -163,7 +162,7 @@ class WalkBlock {
   }
 
   // The sums of all warps, as [parameters, pieces * batch, hidden].
-  __device__ __forceinline__ void write_parameters(const Walk& walk) {
+  LLTM_JIT_DEVICE void write_parameters(const Walk& walk) {
     __shared__ state_t sums[kShape.warps][kUnits][32];
     const int64_t rows = args_.sequence.batch_size, hidden = args_.sequence.hidden_size;
     LLTM_JIT_UNROLLED(p, Traits::kParameters) {

@@ -21,14 +21,13 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     uint8_t control;
   };
 
-  __device__ __forceinline__ ForwardWalk(const SequenceForwardArgs& args, int64_t row, int64_t unit)
+  LLTM_JIT_DEVICE ForwardWalk(const SequenceForwardArgs& args, int64_t row, int64_t unit)
       : Lane(args, args.parameters, args.control, args.control_step_stride, row, unit),
         args_(args) {}
 
   // Steps from `index` on, of which so many are valid. whole: whether all are, and another one follows.
   template <bool kWhole, int kSteps>
-  __device__ __forceinline__ void load(int64_t index, int64_t valid,
-                                       Loaded (&loaded)[kSteps]) const {
+  LLTM_JIT_DEVICE void load(int64_t index, int64_t valid, Loaded (&loaded)[kSteps]) const {
     const auto* gates = this->at(args_.gates, index);
     LLTM_JIT_UNROLLED(i, kSteps) {
       this->load_gates(gates, loaded[i].gates);
@@ -37,7 +36,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     }
   }
 
-  __device__ __forceinline__ void begin(T (&states)[kStates][kUnits]) const {
+  LLTM_JIT_DEVICE void begin(T (&states)[kStates][kUnits]) const {
     this->template read_states<scalar_t>(args_.old_h, 0, states[0]);
 #pragma unroll
     for (int k = 1; k < kStates; ++k) {
@@ -46,8 +45,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   }
 
   // Appends the step to the unit's map.
-  __device__ __forceinline__ void append(int64_t index, const Loaded& loaded, int e,
-                                         Map& map) const {
+  LLTM_JIT_DEVICE void append(int64_t index, const Loaded& loaded, int e, Map& map) const {
     if (kControls && loaded.control == kHolds) return;
     const CellMap<Cell, T> found(this->step_of(loaded.gates, e));
     Map step;
@@ -68,8 +66,8 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
   // Runs the valid steps among those that were loaded.
   template <bool kWhole, int kSteps>
-  __device__ __forceinline__ void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
-                                      T (&states)[kStates][kUnits]) {
+  LLTM_JIT_DEVICE void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
+                           T (&states)[kStates][kUnits]) {
     auto* output = this->at(args_.output, index);
     auto* cells = this->cells_at(args_.saved_cells, index);
     LLTM_JIT_UNROLLED(i, kSteps) {
@@ -78,7 +76,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     }
   }
 
-  __device__ __forceinline__ void end(const T (&states)[kStates][kUnits]) const {
+  LLTM_JIT_DEVICE void end(const T (&states)[kStates][kUnits]) const {
     Lane::write(static_cast<scalar_t*>(args_.new_h) + this->in_state(), states[0]);
 #pragma unroll
     for (int k = 1; k < kStates; ++k) {
@@ -93,9 +91,8 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
  private:
   const SequenceForwardArgs& args_;
 
-  __device__ __forceinline__ void run_step_of(int64_t step, const Loaded& loaded,
-                                              scalar_t* output_at, state_t* cells,
-                                              T (&states)[kStates][kUnits]) {
+  LLTM_JIT_DEVICE void run_step_of(int64_t step, const Loaded& loaded, scalar_t* output_at,
+                                   state_t* cells, T (&states)[kStates][kUnits]) {
     T output[kUnits], saved[kStates][kUnits];
     const bool holds = kControls && loaded.control == kHolds;
     if (kControls && loaded.control == SequenceControl::kResets) {

@@ -11,7 +11,7 @@ using Four = Pack<uint32_t, kWidth>;
 
 // ------------------------------------------------------------------------------------ magnitudes --
 
-__device__ __forceinline__ uint32_t warp_max(uint32_t value) {
+LLTM_JIT_DEVICE uint32_t warp_max(uint32_t value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
     value = max(value, __shfl_xor_sync(~0u, value, offset));
@@ -22,8 +22,8 @@ __device__ __forceinline__ uint32_t warp_max(uint32_t value) {
 // Each block takes every gridDim.x-th tile. A warp has eight rows of a tile, a lane four neighbours in each.
 constexpr int kWarps = kThreads / 32, kRowsOfWarp = 8, kTileColumns = 32 * kWidth;
 
-__device__ __forceinline__ void find_magnitudes_of(const FloatFactor& factor, uint32_t* magnitudes,
-                                                   int64_t block, int64_t blocks) {
+LLTM_JIT_DEVICE void find_magnitudes_of(const FloatFactor& factor, uint32_t* magnitudes,
+                                        int64_t block, int64_t blocks) {
   __shared__ uint32_t of_warps[kWarps][kTileColumns];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t rows = factor.depth_inside ? factor.vectors : factor.depth;
@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(kThreads)
 // ------------------------------------------------------------------------------- the right factor --
 
 template <bool kDepthInside>
-__device__ __forceinline__ void load_step(const FloatFactor& factor, int64_t vector, int64_t k,
-                                          uint32_t (&numbers)[kStep]) {
+LLTM_JIT_DEVICE void load_step(const FloatFactor& factor, int64_t vector, int64_t k,
+                               uint32_t (&numbers)[kStep]) {
   const auto* source = reinterpret_cast<const uint32_t*>(factor.numbers);
   if constexpr (kDepthInside) {
 #pragma unroll

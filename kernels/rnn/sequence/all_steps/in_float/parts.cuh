@@ -19,7 +19,7 @@ struct StageParts {
   Half high[kTile][kStage], low[kTile][kStage];
 
   // Splits eight neighbouring numbers of a row.
-  __device__ __forceinline__ void split(int row, int chunk, const uint32_t* numbers, float scale) {
+  LLTM_JIT_DEVICE void split(int row, int chunk, const uint32_t* numbers, float scale) {
     HalfParts pairs[4];
     LLTM_JIT_UNROLLED(j, 4) pairs[j] = HalfParts(numbers[2 * j], numbers[2 * j + 1], scale);
     const int at = (chunk ^ (row % 8)) * 8;
@@ -30,7 +30,7 @@ struct StageParts {
   }
 };
 
-__device__ __forceinline__ int row_of_column(int x) {
+LLTM_JIT_DEVICE int row_of_column(int x) {
   return x / 16 * 16 + x / 2 % 2 * 8 + x % 16 / 4 * 2 + x % 2;
 }
 

@@ -36,7 +36,7 @@ struct Part {
   int64_t row, column, first, stages, all_stages;
   int split;
 
-  __device__ __forceinline__ explicit Part(const FloatProductArgs& args) {
+  LLTM_JIT_DEVICE explicit Part(const FloatProductArgs& args) {
     const Tiles tiles(args.a, args.b);
     column = blockIdx.x % tiles.across * kTile;
     row = blockIdx.x / tiles.across % tiles.down * kTile;
@@ -49,8 +49,8 @@ struct Part {
 
 // One thread loads every stage into its slot, once the products of the slot's previous stage have freed it.
 template <bool kDepthInside>
-__device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& part,
-                                             const CUtensorMap& a, const void* b_parts) {
+LLTM_JIT_DEVICE void bring_stages(SharedMemory& shared, const Part& part, const CUtensorMap& a,
+                                  const void* b_parts) {
   const auto* source =
       static_cast<const StageParts*>(b_parts) + part.column / kTile * part.all_stages + part.first;
   for (int i = 0; i < part.stages; ++i) {
@@ -67,8 +67,8 @@ __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& p
 using Sums = float[kTile / 2];
 
 template <bool kDepthInside>
-__device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProductArgs& args,
-                                         const Part& part, int64_t row, Sums& sums) {
+LLTM_JIT_DEVICE void multiply(SharedMemory& shared, const FloatProductArgs& args, const Part& part,
+                              int64_t row, Sums& sums) {
   const Rows<kDepthInside> rows(int(row - part.row));
   float scales[2];
   LLTM_JIT_UNROLLED(i, 2) {
@@ -114,8 +114,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
 }
 
 template <bool kDepthInside>
-__device__ __forceinline__ void compute(SharedMemory& shared, const FloatProductArgs& args,
-                                        const Part& part) {
+LLTM_JIT_DEVICE void compute(SharedMemory& shared, const FloatProductArgs& args, const Part& part) {
   const int64_t row = part.row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
   Sums sums = {};
   multiply<kDepthInside>(shared, args, part, row, sums);

@@ -19,7 +19,7 @@ class Rows {
   static constexpr int kBoxes = (kDepthInside ? kStage : kTile) / kBoxColumns;
 
   // row: the first of the two rows, in the tile.
-  __device__ __forceinline__ explicit Rows(int row) {
+  LLTM_JIT_DEVICE explicit Rows(int row) {
     const int c = threadIdx.x % 4;
     LLTM_JIT_UNROLLED(i, 2) {
       const int r = kDepthInside ? row + i : 2 * c + i;  // row of memory, in the box
@@ -30,8 +30,8 @@ class Rows {
     }
   }
 
-  static __device__ __forceinline__ void bring(float* target, const CUtensorMap& map, int64_t row,
-                                               int64_t k, CopyBarrier& barrier) {
+  static LLTM_JIT_DEVICE void bring(float* target, const CUtensorMap& map, int64_t row, int64_t k,
+                                    CopyBarrier& barrier) {
     LLTM_JIT_UNROLLED(box, kBoxes) {
       const int64_t first = kDepthInside ? row : k,
                     column = (kDepthInside ? k : row) + box * kBoxColumns;
@@ -41,8 +41,7 @@ class Rows {
   }
 
   // Loads from each row the numbers 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the step for lane c of four.
-  __device__ __forceinline__ void load(uint32_t tile, int step,
-                                       uint32_t (&numbers)[2][kWidth]) const {
+  LLTM_JIT_DEVICE void load(uint32_t tile, int step, uint32_t (&numbers)[2][kWidth]) const {
     LLTM_JIT_UNROLLED2(i, 2, half, 2) {
       if constexpr (kDepthInside) {
         const int in_box = (step % 2 * 4 + half * 2) * 16;
@@ -66,8 +65,7 @@ class Rows {
 struct StepParts {
   uint32_t high[4], low[4];
 
-  __device__ __forceinline__ void split(const uint32_t (&numbers)[2][kWidth],
-                                        const float (&scales)[2]) {
+  LLTM_JIT_DEVICE void split(const uint32_t (&numbers)[2][kWidth], const float (&scales)[2]) {
     LLTM_JIT_UNROLLED(i, 4) {
       const int row = i % 2, at = i / 2 * 2;
       const HalfParts pair(numbers[row][at], numbers[row][at + 1], scales[row]);

@@ -38,7 +38,7 @@ struct Slice {
 
   // Reads kCount vectors from `first` on.
   template <int kCount>
-  __device__ __forceinline__ void read(int first, float (&values)[kCount][kDepth]) const {
+  LLTM_JIT_DEVICE void read(int first, float (&values)[kCount][kDepth]) const {
     if constexpr (kDepthInside) {
       LLTM_JIT_UNROLLED(i, kCount) load_pack<kDepth>(numbers + (first + i) * kDepth, values[i]);
     } else {
@@ -68,7 +68,7 @@ struct Shared {
 
 #if __CUDA_ARCH__ >= 900
 // Loads four numbers at the same place in another block of the cluster.
-__device__ __forceinline__ void load_four(int block, const float* place, float (&four)[4]) {
+LLTM_JIT_DEVICE void load_four(int block, const float* place, float (&four)[4]) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;"
       : "=r"(there)
@@ -78,7 +78,7 @@ __device__ __forceinline__ void load_four(int block, const float* place, float (
                : "r"(there)
                : "memory");
 }
-__device__ __forceinline__ void synchronize_blocks() {
+LLTM_JIT_DEVICE void synchronize_blocks() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::
@@ -94,8 +94,8 @@ struct Copies {
   int64_t of_depth;        // stride between numbers of a vector
   bool exist;
 
-  __device__ __forceinline__ Copies(const SmallFactor& factor, int lane, int first, int64_t vectors,
-                                    int64_t end)
+  LLTM_JIT_DEVICE Copies(const SmallFactor& factor, int lane, int first, int64_t vectors,
+                         int64_t end)
       : end(int(end)) {
     const bool inside = factor.depth_inside;
     vector = first + (inside ? lane : lane % (kTile / kWidth) * kWidth);
@@ -104,7 +104,7 @@ struct Copies {
     exist = vector < vectors;
     from = static_cast<const T*>(factor.numbers) + vector * (inside ? factor.row_stride : 1);
   }
-  __device__ __forceinline__ void copy(uint32_t to, int k, const SmallRows& rows) const {
+  LLTM_JIT_DEVICE void copy(uint32_t to, int k, const SmallRows& rows) const {
     k += depth;
     const bool elsewhere = k >= rows.begin && k < rows.end;
     const bool there = exist && k < end && !(elsewhere && !rows.numbers);
@@ -118,8 +118,8 @@ struct Copies {
 
 // Computes a tile, whose depth kBlocks blocks share.
 template <typename T, bool kAInside, bool kBInside, int kBlocks = 1>
-__device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int tile, int block,
-                                              char* all_shared) {
+LLTM_JIT_DEVICE void multiply_tile(const SmallProductArgs& args, int tile, int block,
+                                   char* all_shared) {
   auto* shared = reinterpret_cast<Shared<Stage<T, kAInside, kBInside>>*>(all_shared);
   const int across = int(ceil_div(args.columns, int64_t(kTile)));
   const int first_row = tile / across * kTile, first_column = tile % across * kTile;

@@ -19,7 +19,7 @@ struct ResetGradients {
   int iteration;
 
   // No other lane has the element.
-  __device__ __forceinline__ void add(int iterations_before, int k, int e, float value) const {
+  LLTM_JIT_DEVICE void add(int iterations_before, int k, int e, float value) const {
     const int step = place.steps - 1 - iteration + iterations_before;
     const auto& array = k == 0 ? args.grad_reset_h : args.grad_reset_cells;
     float* sums = of_reset<float>(place, array, step);
@@ -54,9 +54,8 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     float grad_cells[kAllStates && kStates > 1 ? kStates - 1 : 1][kElements];
   };
 
-  __device__ __forceinline__ void begin(const LanePlace<Shape>& place,
-                                        const Elements<Shape>& elements,
-                                        const SequenceBackwardArgs& args) {
+  LLTM_JIT_DEVICE void begin(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                             const SequenceBackwardArgs& args) {
     LLTM_JIT_UNROLLED(e, kElements) {
       grad_state_[0][e] = elements.template read<scalar_t>(args.grad_new_h, 0, e);
 #pragma unroll
@@ -77,11 +76,10 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // iteration: the iteration whose step is derived.
   template <typename Steps, typename Controls>
-  __device__ __forceinline__ void prepare(const Steps& steps, const Controls& controls,
-                                          const LanePlace<Shape>& place,
-                                          const Elements<Shape>& elements,
-                                          const SequenceBackwardArgs& args, int iteration,
-                                          Prepared* prepared) const {
+  LLTM_JIT_DEVICE void prepare(const Steps& steps, const Controls& controls,
+                               const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                               const SequenceBackwardArgs& args, int iteration,
+                               Prepared* prepared) const {
     steps.read(Steps::kGradOutput, prepared->grad_output);
     float saved[kGates][kElements], inputs[kGates][kElements], old_h[kElements];
     steps.read(Steps::kOldOutput, old_h);
@@ -113,8 +111,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // And then of a cell that normalises.
   template <typename Sums>
-  __device__ __forceinline__ void normalise(int iteration, const Sums& row_sums,
-                                            Prepared* prepared) const {
+  LLTM_JIT_DEVICE void normalise(int iteration, const Sums& row_sums, Prepared* prepared) const {
     float mean[kElements];
     if constexpr (CellTraits<Cell>::kNormalisesGates) {
       float numbers[kElements][kGates];
@@ -142,11 +139,11 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and the other gradients
   // for the previous step, given the part of the output's gradient that comes from the next step's gates.
   template <typename Controls, typename Sums>
-  __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
-                                         const Prepared& prepared, const Controls& controls,
-                                         const ResetGradients<Shape>& of_resets,
-                                         const Sums& row_sums, float (&grads)[kGates][kElements],
-                                         float (&grads_of_h)[kGates][kElements]) {
+  LLTM_JIT_DEVICE void finish(int iteration, const float (&from_gates)[kElements],
+                              const Prepared& prepared, const Controls& controls,
+                              const ResetGradients<Shape>& of_resets, const Sums& row_sums,
+                              float (&grads)[kGates][kElements],
+                              float (&grads_of_h)[kGates][kElements]) {
     if constexpr (CellTraits<Cell>::kNormalises) {
       float grad_h[kElements];
       T grad_now[kElements][kStates];
@@ -171,10 +168,9 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   }
 
   // Writes the gradients of the initial state and of the parameters.
-  __device__ __forceinline__ void write(const Elements<Shape>& elements,
-                                        const SequenceBackwardArgs& args,
-                                        const ResetGradients<Shape>& of_resets,
-                                        const float (&from_gates)[kElements]) const {
+  LLTM_JIT_DEVICE void write(const Elements<Shape>& elements, const SequenceBackwardArgs& args,
+                             const ResetGradients<Shape>& of_resets,
+                             const float (&from_gates)[kElements]) const {
     LLTM_JIT_UNROLLED(e, kElements) {
       if (args.grad_old_h) {
         const float grad_h = of_state(e, from_gates[e], of_resets);
@@ -195,20 +191,20 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   static constexpr int kState = CellTraits<Cell>::kNormalisedState;
 
   // What is normalised of a step.
-  static __device__ __forceinline__ T& gate(Step& step, int g) {
+  static LLTM_JIT_DEVICE T& gate(Step& step, int g) {
     if constexpr (kAdds) {
       return step.x[g];
     } else {
       return step.h[g];
     }
   }
-  static __device__ __forceinline__ float gate(const Step& step, int g) {
+  static LLTM_JIT_DEVICE float gate(const Step& step, int g) {
     return float(gate(const_cast<Step&>(step), g));
   }
 
   // The gradients of a step's results.
-  __device__ __forceinline__ void gather(int e, float grad_h, const Prepared& prepared,
-                                         T (&grad_now)[kStates]) const {
+  LLTM_JIT_DEVICE void gather(int e, float grad_h, const Prepared& prepared,
+                              T (&grad_now)[kStates]) const {
     grad_now[0] = T(grad_h + prepared.grad_output[e]);
 #pragma unroll
     for (int k = 1; k < kStates; ++k) grad_now[k] = T(grad_state_[k][e]);
@@ -216,10 +212,9 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // The derivative of the steps of a cell that normalises, Note [Sums of a row]. grad_now is overwritten.
   template <typename Sums>
-  __device__ __forceinline__ void derive_rows(int iteration, const Prepared& prepared,
-                                              const Sums& row_sums,
-                                              T (&grad_now)[kElements][kStates],
-                                              Step (&of_step)[kElements]) const {
+  LLTM_JIT_DEVICE void derive_rows(int iteration, const Prepared& prepared, const Sums& row_sums,
+                                   T (&grad_now)[kElements][kStates],
+                                   Step (&of_step)[kElements]) const {
     float first[kElements], second[kElements];
     FinishGradients<Cell, T> finished[kState >= 0 ? kElements : 1];
     if constexpr (kState >= 0) {
@@ -262,11 +257,10 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // Keeps the gradients of a step's arguments.
   template <typename Controls>
-  __device__ __forceinline__ void leave(int e, float grad_h, const Step& of_step,
-                                        const Prepared& prepared, const Controls& controls,
-                                        const ResetGradients<Shape>& of_resets,
-                                        float (&grads)[kGates][kElements],
-                                        float (&grads_of_h)[kGates][kElements]) {
+  LLTM_JIT_DEVICE void leave(int e, float grad_h, const Step& of_step, const Prepared& prepared,
+                             const Controls& controls, const ResetGradients<Shape>& of_resets,
+                             float (&grads)[kGates][kElements],
+                             float (&grads_of_h)[kGates][kElements]) {
     const bool holds = controls.holds(e), resets = controls.resets(e);
     LLTM_JIT_UNROLLED(g, kGates) {
       grads[g][e] = holds ? 0 : float(of_step.x[g]);
@@ -292,8 +286,8 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // The gradient of h before the next step. It is zero if a reset set that h: then the gradient is added to that of the
   // reset's state.
-  __device__ __forceinline__ float of_state(int e, float from_gates,
-                                            const ResetGradients<Shape>& of_resets) const {
+  LLTM_JIT_DEVICE float of_state(int e, float from_gates,
+                                 const ResetGradients<Shape>& of_resets) const {
     const float grad_h = grad_state_[0][e] + from_gates;
     if constexpr (kControls == kGivenResets) {
       if (reset_[e]) {

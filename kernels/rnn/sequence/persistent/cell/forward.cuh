@@ -21,9 +21,8 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
   using State = float[kStates][kElements];
 
   template <typename Controls>
-  __device__ __forceinline__ void begin(const LanePlace<Shape>& place,
-                                        const Elements<Shape>& elements,
-                                        const SequenceForwardArgs& args, const Controls& controls) {
+  LLTM_JIT_DEVICE void begin(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                             const SequenceForwardArgs& args, const Controls& controls) {
     LLTM_JIT_UNROLLED(e, kElements) {
       state_[0][e] = elements.template read<scalar_t>(args.old_h, 0, e);
 #pragma unroll
@@ -59,8 +58,8 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 
   // The initial values of a step's sums: the bias, and the input's part of the gates if it is added.
   template <typename Sums>
-  __device__ __forceinline__ void start_sums(bool finishes, const Words<kWords> (&gates)[kGates],
-                                             Sums& all) const {
+  LLTM_JIT_DEVICE void start_sums(bool finishes, const Words<kWords> (&gates)[kGates],
+                                  Sums& all) const {
     LLTM_JIT_UNROLLED2(n, kShape.phase_tiles(), g, kGates) {
       auto& sums = all[n][g];
       LLTM_JIT_UNROLLED(i, 4) sums[i] = 0;
@@ -76,10 +75,9 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 
   // Reads the states of resets before the next step, while other warps still compute this step.
   template <typename Controls>
-  __device__ __forceinline__ void read_ahead(const LanePlace<Shape>& place,
-                                             const Elements<Shape>& elements,
-                                             const SequenceForwardArgs& args, int step,
-                                             const Controls& controls) {
+  LLTM_JIT_DEVICE void read_ahead(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                                  const SequenceForwardArgs& args, int step,
+                                  const Controls& controls) {
     if constexpr (kControls == kGivenResets) {
       const auto resets = [&](int e) { return controls.resets_next(e); };
       read_reset<scalar_t>(place, elements, args, step + 1, resets, next_);
@@ -88,10 +86,9 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 
   // From the gates' sums, or the hidden parts.
   template <typename Controls, typename Sums>
-  __device__ __forceinline__ void finish(int step, const float (&sums)[kGates][kElements],
-                                         const Words<kWords> (&gates)[kGates],
-                                         const Controls& controls, const Sums& row_sums,
-                                         float (&output)[kElements]) {
+  LLTM_JIT_DEVICE void finish(int step, const float (&sums)[kGates][kElements],
+                              const Words<kWords> (&gates)[kGates], const Controls& controls,
+                              const Sums& row_sums, float (&output)[kElements]) {
     float inputs[kGates][kElements];
     if constexpr (!kAdds) {
       LLTM_JIT_UNROLLED(g, kGates) to_floats<scalar_t>(gates[g], inputs[g]);
@@ -107,14 +104,13 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  __device__ __forceinline__ const State& state() const { return state_; }
+  LLTM_JIT_DEVICE const State& state() const { return state_; }
 
  private:
   using Traits = CellTraits<Cell>;
 
-  __device__ __forceinline__ CellStep<Cell, T> step_of(
-      int e, const float (&sums)[kGates][kElements],
-      const float (&inputs)[kGates][kElements]) const {
+  LLTM_JIT_DEVICE CellStep<Cell, T> step_of(int e, const float (&sums)[kGates][kElements],
+                                            const float (&inputs)[kGates][kElements]) const {
     auto in = step_of_element<Cell, T>(e, sums, inputs, parameters_);
     LLTM_JIT_UNROLLED(k, kStates) in.old[k] = T(state_[k][e]);
     return in;
@@ -122,10 +118,10 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 
   // Of a cell that normalises, Note [Sums of a row].
   template <typename Controls, typename Sums>
-  __device__ __forceinline__ void finish_rows(int step, const float (&sums)[kGates][kElements],
-                                              const float (&inputs)[kGates][kElements],
-                                              const Controls& controls, const Sums& row_sums,
-                                              float (&output)[kElements]) {
+  LLTM_JIT_DEVICE void finish_rows(int step, const float (&sums)[kGates][kElements],
+                                   const float (&inputs)[kGates][kElements],
+                                   const Controls& controls, const Sums& row_sums,
+                                   float (&output)[kElements]) {
     constexpr int kState = Traits::kNormalisedState;
     float mean[kElements], inverse[kElements], normalised[kGates][kElements];
     LLTM_JIT_UNROLLED(e, kElements) mean[e] = 0, inverse[e] = 1;
@@ -151,8 +147,8 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
   }
 
   template <typename Controls>
-  __device__ __forceinline__ void leave(int e, const T (&now)[kStates], const Controls& controls,
-                                        float (&output)[kElements]) {
+  LLTM_JIT_DEVICE void leave(int e, const T (&now)[kStates], const Controls& controls,
+                             float (&output)[kElements]) {
     output[e] = float(now[0]);
     LLTM_JIT_UNROLLED(k, kStates) {
       if (!controls.holds(e)) state_[k][e] = float(now[k]);

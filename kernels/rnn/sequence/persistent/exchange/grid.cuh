@@ -45,7 +45,7 @@ namespace lltm_jit {
 constexpr uint32_t kNothing = ~0u;  // of bytes 0xff, two halves or a float that are no number
 
 template <int kWords>
-__device__ __forceinline__ void store_sent(void* target, const uint32_t (&value)[kWords]) {
+LLTM_JIT_DEVICE void store_sent(void* target, const uint32_t (&value)[kWords]) {
   if constexpr (kWords == 4) {
     asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(target),
                  "r"(value[0]), "r"(value[1]), "r"(value[2]), "r"(value[3])
@@ -59,13 +59,13 @@ __device__ __forceinline__ void store_sent(void* target, const uint32_t (&value)
   }
 }
 template <int kWords>
-__device__ __forceinline__ void send_words(void* target, const Words<kWords>& w) {
+LLTM_JIT_DEVICE void send_words(void* target, const Words<kWords>& w) {
   uint32_t value[kWords];
   LLTM_JIT_UNROLLED(i, kWords) value[i] = min(w.value[i], kNothing - 1);  // as little a number
   store_sent(target, value);
 }
 template <int kWords>
-__device__ __forceinline__ void reset_words(void* target) {
+LLTM_JIT_DEVICE void reset_words(void* target) {
   uint32_t value[kWords];
   LLTM_JIT_UNROLLED(i, kWords) value[i] = kNothing;
   store_sent(target, value);
@@ -73,7 +73,7 @@ __device__ __forceinline__ void reset_words(void* target) {
 
 // The words that have arrived so far.
 template <int kWords>
-__device__ __forceinline__ void load_sent(const void* source, Words<kWords>& w) {
+LLTM_JIT_DEVICE void load_sent(const void* source, Words<kWords>& w) {
   if constexpr (kWords == 4) {
     asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
@@ -88,7 +88,7 @@ __device__ __forceinline__ void load_sent(const void* source, Words<kWords>& w) 
   }
 }
 template <int kWords>
-__device__ __forceinline__ bool is_missing(const Words<kWords>& w) {
+LLTM_JIT_DEVICE bool is_missing(const Words<kWords>& w) {
   uint32_t most = w.value[0];
 #pragma unroll
   for (int i = 1; i < kWords; ++i) most = max(most, w.value[i]);
@@ -106,7 +106,7 @@ class GridExchange {
                 "each warp waits for a part of k");
 
  public:
-  __device__ __forceinline__ GridExchange(const Lane<Shape>& lane, const ExchangePlace& place)
+  LLTM_JIT_DEVICE GridExchange(const Lane<Shape>& lane, const ExchangePlace& place)
       : memory_(place.memory) {
     const int n = kShape.row_tiles() > 1 ? lane.split : 0;
     const int tile = lane.block * kShape.groups + lane.group;
@@ -115,14 +115,14 @@ class GridExchange {
                  half * kWords * 4);
   }
 
-  __device__ __forceinline__ void clear() const {}
-  __device__ __forceinline__ void start() const {}
-  __device__ __forceinline__ void finish() const {}
-  __device__ __forceinline__ void wait(int) const {}
-  __device__ __forceinline__ void expect(int) const {}
+  LLTM_JIT_DEVICE void clear() const {}
+  LLTM_JIT_DEVICE void start() const {}
+  LLTM_JIT_DEVICE void finish() const {}
+  LLTM_JIT_DEVICE void wait(int) const {}
+  LLTM_JIT_DEVICE void expect(int) const {}
 
   // All threads call it before each step.
-  __device__ __forceinline__ void turn(int step, int steps) const {
+  LLTM_JIT_DEVICE void turn(int step, int steps) const {
     if (steps < kPlaces || step % kTurn != 0) return;
     __syncthreads();
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
@@ -130,10 +130,10 @@ class GridExchange {
   }
 
   // From step -1 on.
-  __device__ __forceinline__ char* operands(int step) const {
+  LLTM_JIT_DEVICE char* operands(int step) const {
     return memory_ + int64_t((step + 1) % unsigned(kPlaces)) * kStepBytes;
   }
-  __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
+  LLTM_JIT_DEVICE void send(int step, const Words<kWords> (&packs)[kArrays]) const {
     char* target = operands(step) + part_;
     LLTM_JIT_UNROLLED(a, kArrays) send_words(target + a * kShape.operand_bytes(1), packs[a]);
     if (step < 2 * kTurn) return;

@@ -6,8 +6,8 @@
 namespace lltm_jit {
 
 template <typename Shape, typename Args>
-__device__ __forceinline__ auto load_tile(const LanePlace<Shape>& place, const Args& args, int gate,
-                                          int unit, int k) {
+LLTM_JIT_DEVICE auto load_tile(const LanePlace<Shape>& place, const Args& args, int gate, int unit,
+                               int k) {
   constexpr int kBytes = Shape::kShape.bytes;
   using Number = std::conditional_t<kBytes == 2, uint16_t, uint32_t>;
   const auto* from = place.recurrence.template weights<Number>(args) +
@@ -25,8 +25,8 @@ __device__ __forceinline__ auto load_tile(const LanePlace<Shape>& place, const A
 
 // Of the weights' transpose.
 template <typename scalar_t, typename Shape, typename Args>
-__device__ __forceinline__ auto load_transposed_tile(const LanePlace<Shape>& place,
-                                                     const Args& args, int gate, int unit, int k) {
+LLTM_JIT_DEVICE auto load_transposed_tile(const LanePlace<Shape>& place, const Args& args, int gate,
+                                          int unit, int k) {
   const int64_t stride = args.weights_stride;
   using Number = std::conditional_t<Shape::kShape.bytes == 2, uint16_t, uint32_t>;
   Words<2 * Shape::kShape.bytes> tile;

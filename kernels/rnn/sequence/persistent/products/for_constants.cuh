@@ -13,7 +13,7 @@ struct Nothing {
 // Calls function(i) for constants i. The compiler ignores `#pragma unroll` on large loops, and then their arrays
 // are in memory.
 template <int kCount, int kFirst = 0, typename Function>
-__device__ __forceinline__ void for_constants(const Function& function) {
+LLTM_JIT_DEVICE void for_constants(const Function& function) {
   if constexpr (kFirst < kCount) {
     function(std::integral_constant<int, kFirst>());
     for_constants<kCount, kFirst + 1>(function);

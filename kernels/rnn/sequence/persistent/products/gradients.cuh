@@ -29,8 +29,8 @@ class AllGradients {
 
   // load(gate, unit, k) gives weights as WarpWeights takes them.
   template <typename Load>
-  __device__ __forceinline__ AllGradients(const Lane<Shape>& lane, const ExchangePlace& place,
-                                          int steps, const Load& load)
+  LLTM_JIT_DEVICE AllGradients(const Lane<Shape>& lane, const ExchangePlace& place, int steps,
+                               const Load& load)
       : exchange_(lane, place),
         weights_(lane, place.shared + kWeights, place.streamed, load),
         group_sum_(lane, place.shared + kSums),
@@ -40,7 +40,7 @@ class AllGradients {
         row_(keep(lane.lane % 2)),
         own_inverse_(keep((lane.group * 2 + lane.lane % 2) * 4)) {}
 
-  __device__ __forceinline__ void clear() const {
+  LLTM_JIT_DEVICE void clear() const {
     if constexpr (kSendsHalves) {
       if (threadIdx.x < kShape.inverse_bytes() / 4) {
         store_shared(inverses_ + threadIdx.x * 4, Words<1>{});
@@ -48,27 +48,27 @@ class AllGradients {
     }
     exchange_.clear();
   }
-  __device__ __forceinline__ void start() const { exchange_.start(); }
-  __device__ __forceinline__ void turn(int iteration) const { exchange_.turn(iteration, steps_); }
-  __device__ __forceinline__ void finish() const {}
+  LLTM_JIT_DEVICE void start() const { exchange_.start(); }
+  LLTM_JIT_DEVICE void turn(int iteration) const { exchange_.turn(iteration, steps_); }
+  LLTM_JIT_DEVICE void finish() const {}
 
   // Finishing warps store this iteration's gradients; then all warps signal that they are complete.
-  __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
+  LLTM_JIT_DEVICE void put(int iteration, const Packs& packs) const {
     if constexpr (kSendsHalves) {
       put_halves(iteration, packs);
     } else {
       exchange_.send(iteration, packs);
     }
   }
-  __device__ __forceinline__ void spread(int) const {
+  LLTM_JIT_DEVICE void spread(int) const {
     if constexpr (!kShape.grid) sync_block(kShape.backward_threads());
   }
 
   // The products of the previous iteration's gradients, in warps that finish the phase. Calls `meanwhile()` once
   // the tensor cores have begun.
   template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int iteration, int phase, float (&grad_h)[kElements],
-                                          const Meanwhile& meanwhile) {
+  LLTM_JIT_DEVICE void receive(int iteration, int phase, float (&grad_h)[kElements],
+                               const Meanwhile& meanwhile) {
     typename Weights::Sums products = {};
     const auto operands =
         exchange_.operands(iteration - 1) + phase * kRowTiles * kShape.tile_bytes();
@@ -104,7 +104,7 @@ class AllGradients {
   }
 
  private:
-  __device__ __forceinline__ void put_halves(int iteration, const Packs& packs) const {
+  LLTM_JIT_DEVICE void put_halves(int iteration, const Packs& packs) const {
     float largest = 0;
     LLTM_JIT_UNROLLED(g, kGates) {
       largest = fmaxf(largest, fabsf(__uint_as_float(packs[g].value[0])));
@@ -119,7 +119,7 @@ class AllGradients {
     }
   }
   // The first loads of the next phase, which are in flight while this phase is finished.
-  __device__ __forceinline__ void load_after(int iteration, int phase) {
+  LLTM_JIT_DEVICE void load_after(int iteration, int phase) {
     const bool last = phase + 1 == kShape.phases;
     if (iteration == (last ? steps_ : 0)) return;
     weights_.load_ahead(exchange_.operands(last ? iteration : iteration - 1) +
@@ -127,7 +127,7 @@ class AllGradients {
                         loaded_);
   }
 
-  __device__ __forceinline__ uint32_t inverses(int iteration) const {
+  LLTM_JIT_DEVICE uint32_t inverses(int iteration) const {
     return inverses_ + (iteration & 1) * (kShape.inverse_bytes() / 2);
   }
 
@@ -178,8 +178,8 @@ class PartGradients {
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kOutputs);
 
   template <typename Load>
-  __device__ __forceinline__ PartGradients(const Lane<Shape>& lane, const ExchangePlace& place, int,
-                                           const Load& load)
+  LLTM_JIT_DEVICE PartGradients(const Lane<Shape>& lane, const ExchangePlace& place, int,
+                                const Load& load)
       : exchange_(lane, place),
         first_(keep(threadIdx.x / 32 * kOutputs)),
         weights_(own_lane(), place.shared + kWeights, nullptr, [&](int output, int unit, int k) {
@@ -200,16 +200,16 @@ class PartGradients {
     second_ = kFourRows ? c / 2 : 0;
   }
 
-  __device__ __forceinline__ void clear() const { exchange_.clear(); }
-  __device__ __forceinline__ void start() const { exchange_.start(); }
-  __device__ __forceinline__ void finish() const { exchange_.finish(); }
+  LLTM_JIT_DEVICE void clear() const { exchange_.clear(); }
+  LLTM_JIT_DEVICE void start() const { exchange_.start(); }
+  LLTM_JIT_DEVICE void finish() const { exchange_.finish(); }
 
-  __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
+  LLTM_JIT_DEVICE void put(int iteration, const Packs& packs) const {
     LLTM_JIT_UNROLLED(g, kGates) {
       store_shared(operands(iteration) + put_ + g * kGroups * kRowTiles * kTileBytes, packs[g]);
     }
   }
-  __device__ __forceinline__ void spread(int iteration) const {
+  LLTM_JIT_DEVICE void spread(int iteration) const {
     __syncthreads();
     typename Weights::Sums sums = {};
     weights_.multiply(sums, operands(iteration));
@@ -234,8 +234,8 @@ class PartGradients {
   }
 
   template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int iteration, int, float (&grad_h)[kElements],
-                                          const Meanwhile&) const {
+  LLTM_JIT_DEVICE void receive(int iteration, int, float (&grad_h)[kElements],
+                               const Meanwhile&) const {
     LLTM_JIT_UNROLLED(e, kElements) grad_h[e] = 0;
     if (iteration == 0) return;
     exchange_.wait(iteration - 1);
@@ -257,12 +257,12 @@ class PartGradients {
 
  private:
   // Rows of a tile of units, and k, from 0.
-  static __device__ __forceinline__ Lane<OwnShape> own_lane() {
+  static LLTM_JIT_DEVICE Lane<OwnShape> own_lane() {
     Lane<OwnShape> lane(0);
     lane.split = lane.unit = 0;
     return lane;
   }
-  __device__ __forceinline__ uint32_t operands(int iteration) const {
+  LLTM_JIT_DEVICE uint32_t operands(int iteration) const {
     return operands_ + (iteration & 1) * kOperandBytes;
   }
 

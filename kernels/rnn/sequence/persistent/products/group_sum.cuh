@@ -14,14 +14,14 @@ class GroupSum {
   static constexpr int kBytes = kSums * kElements * 128, kRowTiles = kShape.phase_tiles();
 
  public:
-  __device__ __forceinline__ GroupSum(const Lane<Shape>& lane, uint32_t shared)
+  LLTM_JIT_DEVICE GroupSum(const Lane<Shape>& lane, uint32_t shared)
       : lane_(lane),
         shared_(
             keep(shared + lane.group * kRowTiles * kOthers * kBytes + lane.lane * kElements * 4)) {}
 
   // values[n] are those of the warp's tile of rows n, counted as in WarpWeights.
-  __device__ __forceinline__ void operator()(int step, int phase,
-                                             float (&values)[kRowTiles][kSums][kElements]) const {
+  LLTM_JIT_DEVICE void operator()(int step, int phase,
+                                  float (&values)[kRowTiles][kSums][kElements]) const {
     if constexpr (kOthers > 0) {
       const int copy = (kShape.phases > 1 ? phase : step) % kShape.sum_copies();
       const uint32_t shared = shared_ + copy * kShape.sum_bytes(kSums) / kShape.sum_copies();

@@ -49,8 +49,8 @@ class WarpWeights {
   // load(gate, unit, k) returns a lane's weights: two of `unit` from k on, two of unit + 2, and both again from k +
   // 2 on.
   template <typename Load>
-  __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, char* streamed,
-                                         const Load& load)
+  LLTM_JIT_DEVICE WarpWeights(const Lane<Shape>& lane, uint32_t shared, char* streamed,
+                              const Load& load)
       : streamed_(streamed + threadIdx.x / 32 * kStreamed * kGates * kWeightBytes + lane.lane * 16),
         shared_(keep(shared + threadIdx.x / 32 * kShared * kGates * kWeightBytes + lane.lane * 16)),
         first_row_tile_(lane.split % kRowTiles),
@@ -108,7 +108,7 @@ class WarpWeights {
   }
 
   // kInHalves: of the scale of the lane's row, or of a tile of it, the inverse.
-  __device__ __forceinline__ void set_inverse(float inverse, int tile = 0) {
+  LLTM_JIT_DEVICE void set_inverse(float inverse, int tile = 0) {
     inverses_[tile] = inverse * inverse_;
   }
 
@@ -117,21 +117,21 @@ class WarpWeights {
     Part b[2][kChunk][kOperands][kRowTiles];
   };
   // Begins the first loads of multiply().
-  __device__ __forceinline__ void load_ahead(Place operands, Loaded& loaded) const {
+  LLTM_JIT_DEVICE void load_ahead(Place operands, Loaded& loaded) const {
     load<0, kTiles>(0, operands, loaded);
   }
 
   // Adds the products with the operand at `operands`, of tiles from kFirst to kLast.
   template <int kFirst = 0, int kLast = kTiles>
-  __device__ __forceinline__ void multiply(Sums& sums, Place operands) const {
+  LLTM_JIT_DEVICE void multiply(Sums& sums, Place operands) const {
     Loaded loaded;
     load<kFirst, kLast>(0, operands, loaded);
     multiply_loaded<kFirst, kLast>(sums, operands, loaded);
   }
   // After load_ahead(). Calls `meanwhile()` once the last products have begun.
   template <int kFirst = 0, int kLast = kTiles, typename Meanwhile = Nothing>
-  __device__ __forceinline__ void multiply_loaded(Sums& sums, Place operands, Loaded& loaded,
-                                                  const Meanwhile& meanwhile = {}) const {
+  LLTM_JIT_DEVICE void multiply_loaded(Sums& sums, Place operands, Loaded& loaded,
+                                       const Meanwhile& meanwhile = {}) const {
     constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
     Operand operand[2][kChunk][kOperands][kRowTiles];
     auto& b = loaded.b;
@@ -251,8 +251,7 @@ class WarpWeights {
   }
   // Calls `meanwhile()` once the tensor cores have begun.
   template <typename Meanwhile>
-  __device__ __forceinline__ void multiply(Sums& sums, Place operands,
-                                           const Meanwhile& meanwhile) const {
+  LLTM_JIT_DEVICE void multiply(Sums& sums, Place operands, const Meanwhile& meanwhile) const {
     constexpr int kBefore = kSmall ? kTiles : (kTiles + 1) / 2;
     Loaded loaded;
     load<0, kBefore>(0, operands, loaded);
@@ -266,8 +265,8 @@ class WarpWeights {
 
   // Calls function(part, where it is) for the existing parts of a chunk.
   template <int kFirst, int kLast, typename Function>
-  __device__ __forceinline__ void for_parts(int chunk, Place operands, Loaded& loaded,
-                                            const Function& function) const {
+  LLTM_JIT_DEVICE void for_parts(int chunk, Place operands, Loaded& loaded,
+                                 const Function& function) const {
     LLTM_JIT_UNROLLED(i, kChunk) {
       const int j = kFirst + chunk * kChunk + i;
       if (j >= kLast) continue;
@@ -281,7 +280,7 @@ class WarpWeights {
     }
   }
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void load(int chunk, Place operands, Loaded& loaded) const {
+  LLTM_JIT_DEVICE void load(int chunk, Place operands, Loaded& loaded) const {
     for_parts<kFirst, kLast>(chunk, operands, loaded, [&](Part& part, Place from) {
       if constexpr (kShape.grid) {
         load_sent(from, part);
@@ -313,7 +312,7 @@ class WarpWeights {
   }
 
   // Memory has nothing beyond the last tile, because nobody sends it; shared memory has zeros.
-  __device__ __forceinline__ bool has_tile(int tile) const {
+  LLTM_JIT_DEVICE bool has_tile(int tile) const {
     return !kShape.grid || kShape.padded_tiles() == kShape.tiles() || tile < tiles_;
   }
 

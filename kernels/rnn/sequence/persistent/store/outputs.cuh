@@ -13,10 +13,10 @@ class Outputs {
   using State = float[kStates][kElements];
 
  public:
-  __device__ __forceinline__ Outputs(const LanePlace<Shape>& place, const Elements<Shape>& elements,
-                                     const LanePack<Shape>& pack, const SequenceForwardArgs& args)
+  LLTM_JIT_DEVICE Outputs(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                          const LanePack<Shape>& pack, const SequenceForwardArgs& args)
       : place_(place), elements_(elements), pack_(pack), args_(args) {}
-  __device__ __forceinline__ void start() {
+  LLTM_JIT_DEVICE void start() {
     output_ = place_.first_of_units(args_.output);
     step_bytes_.start(place_, args_.output.step_stride);
     if constexpr (kSavesGates) {
@@ -33,9 +33,8 @@ class Outputs {
 
   // Makes packs of a finished step's results.
   template <typename Controls>
-  __device__ __forceinline__ void take(const float (&output)[kElements],
-                                       const float (&sums)[kGates][kElements],
-                                       const Controls& controls) {
+  LLTM_JIT_DEVICE void take(const float (&output)[kElements],
+                            const float (&sums)[kGates][kElements], const Controls& controls) {
     packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
     pack_.cut(packs_);
     held_ = controls.pack_holds();
@@ -44,12 +43,12 @@ class Outputs {
     }
   }
   // The step's h; a row that holds keeps its old h.
-  __device__ __forceinline__ uint32_t word(int i, const Words<kWords>& before) const {
+  LLTM_JIT_DEVICE uint32_t word(int i, const Words<kWords>& before) const {
     return held_ ? before.value[i] : packs_.value[i];
   }
 
   // Writes the results that were taken last, if there are any.
-  __device__ __forceinline__ void write(bool any = true) {
+  LLTM_JIT_DEVICE void write(bool any = true) {
     const bool writes = pack_.exists() && any;
     Words<kWords> packs = packs_;
     if (held_) packs = {};
@@ -69,7 +68,7 @@ class Outputs {
   }
 
   // Saves the cell states before a step.
-  __device__ __forceinline__ void save_cells(const State& state) {
+  LLTM_JIT_DEVICE void save_cells(const State& state) {
     if constexpr (kSaves && kStates > 1) {
       if (place_.lane.finishes()) {
 #pragma unroll
@@ -84,7 +83,7 @@ class Outputs {
     }
   }
   // The state after the last step.
-  __device__ __forceinline__ void write_state(const State& state) const {
+  LLTM_JIT_DEVICE void write_state(const State& state) const {
     Elements<Shape> elements = elements_;
     if (Shape::kSeveral && args_.states_apart) elements = elements_.apart(place_);
     LLTM_JIT_UNROLLED(e, kElements) {
@@ -101,8 +100,8 @@ class Outputs {
 
  private:
   template <typename T>
-  __device__ __forceinline__ void write_cells(const Elements<Shape>& elements, T* cells,
-                                              const State& state) const {
+  LLTM_JIT_DEVICE void write_cells(const Elements<Shape>& elements, T* cells,
+                                   const State& state) const {
 #pragma unroll
     for (int k = 1; k < kStates; ++k) {
       LLTM_JIT_UNROLLED(e, kElements) {
