@@ -15,12 +15,12 @@
 #define LLTM_JIT_UNROLL _Pragma("GCC unroll 32")
 #endif
 
-// Unrolled loops over the few items of arrays, so that the arrays live in registers: i from 0 to count - 1, and for
-// each i the same for j.
-#define LLTM_JIT_UNROLLED(i, count) LLTM_JIT_UNROLL for (int i = 0; i < (count); ++i)
-#define LLTM_JIT_UNROLLED2(i, count_of_i, j, count_of_j) \
-  LLTM_JIT_UNROLL for (int i = 0; i < (count_of_i); ++i) \
-      LLTM_JIT_UNROLL for (int j = 0; j < (count_of_j); ++j)
+// Unrolled loops over the few items of arrays, so that the arrays live in registers: i from 0, or from `first`, to
+// end - 1; and for each i the same for j.
+#define LLTM_JIT_UNROLLED(i, end) LLTM_JIT_UNROLLED_FROM(i, 0, end)
+#define LLTM_JIT_UNROLLED_FROM(i, first, end) LLTM_JIT_UNROLL for (int i = first; i < (end); ++i)
+#define LLTM_JIT_UNROLLED2(i, end_of_i, j, end_of_j) \
+  LLTM_JIT_UNROLLED(i, end_of_i) LLTM_JIT_UNROLL for (int j = 0; j < (end_of_j); ++j)
 
 namespace lltm_jit {
 

@@ -145,8 +145,7 @@ struct Tile {
   template <int kCount>
   LLTM_JIT_DEVICE void values(int m, int n, opmath (&sums)[kCount]) const {
     load_pack<kCount>(partial + m * Shape::kRowC + n, sums);
-#pragma unroll
-    for (int group = 1; group < Shape::kGroups; ++group) {
+    LLTM_JIT_UNROLLED_FROM(group, 1, Shape::kGroups) {
       opmath more[kCount];
       load_pack<kCount>(partial + (group * Shape::kM + m) * Shape::kRowC + n, more);
       LLTM_JIT_UNROLLED(i, kCount) sums[i] += more[i];

@@ -125,8 +125,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
       } else if (!resets && args.old_h) {
         in.old_h[n][i] = load_two(static_cast<const scalar_t*>(args.old_h) + at, unit);
       }
-#pragma unroll
-      for (int k = 0; k + 1 < kStates; ++k) {
+      LLTM_JIT_UNROLLED(k, kStates - 1) {
         const auto two = load_two(static_cast<const float*>(args.saved_cells.data) +
                                       step * args.saved_cells.step_stride +
                                       k * args.batch_size * args.hidden_size + at,
@@ -145,8 +144,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         own.grad_h[n][i][0] = to_opmath(two.values[0]);
         own.grad_h[n][i][1] = to_opmath(two.values[1]);
       }
-#pragma unroll
-      for (int k = 0; k + 1 < kStates; ++k) {
+      LLTM_JIT_UNROLLED(k, kStates - 1) {
         if (!args.grad_new_cells) continue;
         const auto two =
             load_apart(static_cast<const float*>(args.grad_new_cells) + k * all + at, unit);
@@ -182,8 +180,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         of.old[0] = Number(to_opmath(in.old_h[n][i].values[e]));
         Number grad_now[kStates];
         grad_now[0] = Number(own.grad_h[n][i][e] + to_opmath(in.grad_output[n][i].values[e]));
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
           of.old[k] = Number(in.cells[k - 1][n][i][e]);
           grad_now[k] = Number(own.grad_cells[k - 1][n][i][e]);
         }
@@ -201,8 +198,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         }
         if (holds) continue;
         own.grad_h[n][i][e] = resets ? 0.f : float(grads.old[0]);
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
           own.grad_cells[k - 1][n][i][e] = resets ? 0.f : float(grads.old[k]);
         }
         LLTM_JIT_UNROLLED(k, kParameters) {
@@ -250,8 +246,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
       if (args.grad_old_h) {
         store_two(static_cast<scalar_t*>(args.grad_old_h) + at, unit, own.grad_h[n][i]);
       }
-#pragma unroll
-      for (int k = 0; k + 1 < kStates; ++k) {
+      LLTM_JIT_UNROLLED(k, kStates - 1) {
         if (!args.grad_old_cells) continue;
         store_two(static_cast<float*>(args.grad_old_cells) + k * all + at, unit,
                   own.grad_cells[k][n][i]);

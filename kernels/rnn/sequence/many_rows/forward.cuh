@@ -153,8 +153,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
         const int64_t at = in_state(row, unit);
         own.old[0][j][i][e] =
             inside && args.old_h ? to_opmath(static_cast<const scalar_t*>(args.old_h)[at]) : 0.f;
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
           own.old[k][j][i][e] =
               inside && args.old_cells
                   ? static_cast<const float*>(args.old_cells)[(k - 1) * state_size() + at]
@@ -231,8 +230,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
         }
         if (!last) continue;
         store_two(static_cast<scalar_t*>(args.new_h) + at, unit, own.old[0][j][i]);
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
           const int64_t place = (k - 1) * all + at;
           if (args.narrow_cells) {
             store_two(static_cast<scalar_t*>(args.new_cells) + place, unit, own.old[k][j][i]);

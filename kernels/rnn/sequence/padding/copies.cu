@@ -69,8 +69,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_constant__ AllWork all) {
   wait_for_predecessor();
   int i = 0;
-#pragma unroll
-  for (int next = 1; next < RowCopies::kMost; ++next) i += blockIdx.x >= all.first_block[next];
+  LLTM_JIT_UNROLLED_FROM(next, 1, RowCopies::kMost) i += blockIdx.x >= all.first_block[next];
   const Work& work = all.work[i];
   const int64_t pack = int64_t(blockIdx.x - all.first_block[i]) * kThreads + threadIdx.x;
   if (pack >= work.all_packs) return;

@@ -47,8 +47,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
       const int64_t before = kWhole || step > 0 ? step - 1 : 0;
       this->load_gates(gates, loaded[i].gates);
       loaded[i].grad_output = load_words<kUnits>(grad_output);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         loaded[i].cells[k] = load_words<kUnits>(cells + (k - 1) * this->rows * this->hidden);
       }
       if (kWhole || (i < valid && step > 0)) output -= args_.output.step_stride;
@@ -63,8 +62,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
   LLTM_JIT_DEVICE void begin(T (&states)[kStates][kUnits]) const {
     this->template read_states<scalar_t>(args_.grad_new_h, 0, states[0]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       this->template read_states<state_t>(args_.grad_new_cells, k - 1, states[k]);
     }
   }
@@ -103,8 +101,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
       Lane::write(static_cast<scalar_t*>(args_.grad_old_h) + this->in_state(), states[0]);
     }
     if (!args_.grad_old_cells) return;
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       Lane::write(static_cast<state_t*>(args_.grad_old_cells) + this->in_state(k - 1), states[k]);
     }
   }
@@ -128,8 +125,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
       in.old[0] = resets ? reset[0][e] : before;
       T grad_now[kStates];
       grad_now[0] = states[0][e] + grad_output_of(loaded, e);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         in.old[k] = T(loaded.cells[k][e]);
         grad_now[k] = states[k][e];
       }

@@ -38,8 +38,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
   LLTM_JIT_DEVICE void begin(T (&states)[kStates][kUnits]) const {
     this->template read_states<scalar_t>(args_.old_h, 0, states[0]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       this->template read_states<state_t>(args_.old_cells, k - 1, states[k]);
     }
   }
@@ -78,8 +77,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
   LLTM_JIT_DEVICE void end(const T (&states)[kStates][kUnits]) const {
     Lane::write(static_cast<scalar_t*>(args_.new_h) + this->in_state(), states[0]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       if (args_.narrow_cells) {
         Lane::write(static_cast<scalar_t*>(args_.new_cells) + this->in_state(k - 1), states[k]);
       } else {
@@ -109,8 +107,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     Lane::write(output_at, output);
     if constexpr (kStates > 1) {
       if (!args_.saved_cells.data) return;
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         Lane::write(cells + (k - 1) * this->rows * this->hidden, saved[k]);
       }
     }

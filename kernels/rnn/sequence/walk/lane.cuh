@@ -43,8 +43,7 @@ struct WalkMap {
       LLTM_JIT_UNROLLED(s, kStates) column[s] = factors[s][of];
       LLTM_JIT_UNROLLED(s, kStates) {
         T sum = next.factors[s][0] * column[0];
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) sum = sum + next.factors[s][k] * column[k];
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) sum = sum + next.factors[s][k] * column[k];
         factors[s][of] = sum;
       }
     }

@@ -58,8 +58,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
                              const SequenceBackwardArgs& args) {
     LLTM_JIT_UNROLLED(e, kElements) {
       grad_state_[0][e] = elements.template read<scalar_t>(args.grad_new_h, 0, e);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         grad_state_[k][e] = elements.template read<float>(args.grad_new_cells, k - 1, e);
       }
       if constexpr (kControls) old_h_[e] = elements.template read<scalar_t>(args.old_h, 0, e);
@@ -99,8 +98,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
         }
       }
       in.old[0] = T(old_h[e]);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) in.old[k] = T(steps.cell(k - 1, e));
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) in.old[k] = T(steps.cell(k - 1, e));
       if constexpr (CellTraits<Cell>::kNormalises) {
         prepared->in[e] = in;
       } else {
@@ -176,8 +174,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
         const float grad_h = of_state(e, from_gates[e], of_resets);
         elements.template write<scalar_t>(args.grad_old_h, 0, e, grad_h);
       }
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         if (!args.grad_old_cells) break;
         elements.template write<float>(args.grad_old_cells, k - 1, e, grad_state_[k][e]);
       }
@@ -206,8 +203,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   LLTM_JIT_DEVICE void gather(int e, float grad_h, const Prepared& prepared,
                               T (&grad_now)[kStates]) const {
     grad_now[0] = T(grad_h + prepared.grad_output[e]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) grad_now[k] = T(grad_state_[k][e]);
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) grad_now[k] = T(grad_state_[k][e]);
   }
 
   // The derivative of the steps of a cell that normalises, Note [Sums of a row]. grad_now is overwritten.
@@ -272,8 +268,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     // The gates' part of a gradient that a reset cuts off is still to come.
     const bool ends = resets && kControls != kGivenResets;
     grad_state_[0][e] = holds ? grad_h : ends ? 0 : float(of_step.old[0]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       float left = float(of_step.old[k]);
       if constexpr (kAllStates) left += prepared.grad_cells[k - 1][e];
       if constexpr (kControls == kGivenResets) {

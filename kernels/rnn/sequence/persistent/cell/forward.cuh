@@ -25,8 +25,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
                              const SequenceForwardArgs& args, const Controls& controls) {
     LLTM_JIT_UNROLLED(e, kElements) {
       state_[0][e] = elements.template read<scalar_t>(args.old_h, 0, e);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         state_[k][e] = elements.template read<float>(args.old_cells, k - 1, e);
       }
       LLTM_JIT_UNROLLED(k, kStates) {

@@ -90,8 +90,7 @@ LLTM_JIT_DEVICE void load_sent(const void* source, Words<kWords>& w) {
 template <int kWords>
 LLTM_JIT_DEVICE bool is_missing(const Words<kWords>& w) {
   uint32_t most = w.value[0];
-#pragma unroll
-  for (int i = 1; i < kWords; ++i) most = max(most, w.value[i]);
+  LLTM_JIT_UNROLLED_FROM(i, 1, kWords) most = max(most, w.value[i]);
   return most == kNothing;
 }
 

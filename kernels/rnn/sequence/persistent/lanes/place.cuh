@@ -215,8 +215,7 @@ LLTM_JIT_DEVICE void read_reset(const LanePlace<Shape>& place, const Elements<Sh
     if (!resets(e)) continue;
     state[0][e] =
         elements.template read<scalar_t>(of_reset<scalar_t>(place, args.reset_h, step), 0, e);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       state[k][e] =
           elements.template read<float>(of_reset<float>(place, args.reset_cells, step), k - 1, e);
     }

@@ -95,8 +95,7 @@ class AllGradients {
         return kElements == 4 || upper_ ? upper : lower;
       };
       sums[n][0][e] = of_gate(0);
-#pragma unroll
-      for (int g = 1; g < Weights::kSums; ++g) sums[n][0][e] += of_gate(g);
+      LLTM_JIT_UNROLLED_FROM(g, 1, Weights::kSums) sums[n][0][e] += of_gate(g);
     }
     group_sum_(iteration, phase, sums);
     if constexpr (kShape.loads_ahead()) load_after(iteration, phase);

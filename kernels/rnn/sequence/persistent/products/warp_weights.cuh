@@ -172,8 +172,7 @@ class WarpWeights {
       if constexpr (kScales && !kInHalves) {
         LLTM_JIT_UNROLLED(n, kRowTiles) {
           float largest = 0;
-#pragma unroll
-          for (int i = first; i < first + kScaled; ++i) {
+          LLTM_JIT_UNROLLED_FROM(i, first, first + kScaled) {
             const int j = kFirst + chunk * kChunk + i;
             if (j >= kLast || !has_tile(in_order(j))) continue;
             LLTM_JIT_UNROLLED(o, kOperands) {

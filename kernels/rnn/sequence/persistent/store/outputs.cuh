@@ -71,8 +71,7 @@ class Outputs {
   LLTM_JIT_DEVICE void save_cells(const State& state) {
     if constexpr (kSaves && kStates > 1) {
       if (place_.lane.finishes()) {
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
           LLTM_JIT_UNROLLED(e, kElements) {
             if (!elements_.exists(e)) continue;
             reinterpret_cast<float*>(saved_cells_)[elements_.beside(k - 1, e)] = state[k][e];
@@ -102,8 +101,7 @@ class Outputs {
   template <typename T>
   LLTM_JIT_DEVICE void write_cells(const Elements<Shape>& elements, T* cells,
                                    const State& state) const {
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       LLTM_JIT_UNROLLED(e, kElements) {
         elements.template write<T>(cells, k - 1, e, state[k][e]);
       }
