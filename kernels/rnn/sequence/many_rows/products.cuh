@@ -2,7 +2,6 @@
 #pragma once
 
 #include "rnn/sequence/many_rows/cluster.cuh"
-#include "rnn/sequence/many_rows/wide_product.cuh"
 
 namespace lltm_jit {
 
@@ -46,7 +45,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
       }
       fence_products();
       LLTM_JIT_UNROLLED(k, ManyRowsShape::kChunk / 16) {
-        multiply_wide<scalar_t, kN>(sums, a + 2 * k, b + 2 * k);
+        wgmma<scalar_t, kN>(sums, a + 2 * k, b + 2 * k);
       }
       commit_products();
       wait_for_products<1>();
@@ -94,7 +93,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
       LLTM_JIT_UNROLLED(k, ManyRowsShape::kChunk / 16) {
         load_scaled(operands[k % 2], a, k, rows, of_chunk);
         fence_products();
-        multiply_wide_of_registers<kN>(sums, operands[k % 2], b + 2 * k);
+        wgmma_of_registers<kN>(sums, operands[k % 2], b + 2 * k);
         commit_products();
         wait_for_products<1>();  // the other operand is free
         if (kStreamed > 0 && k == 0 && tells && weights_before >= 0) {

@@ -98,9 +98,9 @@ LLTM_JIT_DEVICE void multiply(SharedMemory& shared, const FloatProductArgs& args
       own.split(numbers, scales);
       fence_products();
       constexpr int kChunks = kStep * int(sizeof(Half)) / 16;
-      wgmma_of_registers(truncated, own.low, high + step * kChunks);
-      wgmma_of_registers(truncated, own.high, low + step * kChunks);
-      wgmma_of_registers(truncated, own.high, high + step * kChunks);
+      wgmma_of_registers<kTile>(truncated, own.low, high + step * kChunks);
+      wgmma_of_registers<kTile>(truncated, own.high, low + step * kChunks);
+      wgmma_of_registers<kTile>(truncated, own.high, high + step * kChunks);
       commit_products();
       // Then the other parts are free and, after the first step, so is the previous stage.
       wait_for_products<1>();
