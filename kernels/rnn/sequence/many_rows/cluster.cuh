@@ -9,11 +9,6 @@
 
 namespace lltm_jit {
 
-LLTM_JIT_DEVICE uint32_t address_in(uint32_t address, int block) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
-  return there;
-}
 LLTM_JIT_DEVICE void arrive_at(uint32_t barrier_in_cluster) {
   asm volatile(
       "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier_in_cluster)
@@ -29,12 +24,6 @@ LLTM_JIT_DEVICE void wait_in_cluster(const CopyBarrier& barrier, int parity) {
       "}" ::"r"(barrier.address()),
       "r"(parity)
       : "memory");
-}
-LLTM_JIT_DEVICE void synchronize_blocks() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
 }
 LLTM_JIT_DEVICE void send_four(uint32_t target, const float* four, uint32_t barrier) {
   asm volatile(
@@ -65,7 +54,7 @@ LLTM_JIT_DEVICE void run_cluster(const Bring& bring, const BringWeights& bring_w
   constexpr int kTaken = kTiles == 4 ? 112 : kTiles == 3 ? 160 : 240;
   asm volatile("fence.proxy.async;" ::: "memory");
   __syncthreads();
-  synchronize_blocks();
+  synchronize_cluster();
   if (threadIdx.x >= 128 * kTiles) {
     if constexpr (kTiles > 1) give_registers<24>();
     const int tile = threadIdx.x / 32 % 4;
@@ -76,7 +65,7 @@ LLTM_JIT_DEVICE void run_cluster(const Bring& bring, const BringWeights& bring_w
     if constexpr (kTiles > 1) take_registers<kTaken>();
     run(int(threadIdx.x / 128));
   }
-  synchronize_blocks();
+  synchronize_cluster();
 }
 
 template <typename scalar_t, typename Variant, int kGates>

@@ -69,20 +69,10 @@ struct Shared {
 #if __CUDA_ARCH__ >= 900
 // Loads four numbers at the same place in another block of the cluster.
 LLTM_JIT_DEVICE void load_four(int block, const float* place, float (&four)[4]) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(there)
-      : "r"(shared_address(place)), "r"(block));
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3])
-               : "r"(there)
+               : "r"(address_in(shared_address(place), block))
                : "memory");
-}
-LLTM_JIT_DEVICE void synchronize_blocks() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
 }
 #endif
 
@@ -207,7 +197,7 @@ LLTM_JIT_DEVICE void multiply_tile(const SmallProductArgs& args, int tile, int b
 #if __CUDA_ARCH__ >= 900
   if constexpr (kBlocks > 1) {
     __syncwarp();
-    synchronize_blocks();
+    synchronize_cluster();
     const int i = (int(threadIdx.x) * kBlocks + block) * kWidth;
     if (i < kSums) {
       float four[kWidth] = {}, more[kWidth];
@@ -217,7 +207,7 @@ LLTM_JIT_DEVICE void multiply_tile(const SmallProductArgs& args, int tile, int b
       }
       write(i, four);
     }
-    synchronize_blocks();  // others read this block's memory until here
+    synchronize_cluster();  // others read this block's memory until here
   }
 #endif
 }

@@ -118,10 +118,7 @@ class ClusterExchange {
   template <int kCount>
   static LLTM_JIT_DEVICE void send_to(int block, uint32_t to, uint32_t barrier,
                                       const Words<kCount>& w) {
-#if __CUDA_ARCH__ >= 900
-    uint32_t there, barrier_there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(block));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier_there) : "r"(barrier), "r"(block));
+    const uint32_t there = address_in(to, block), barrier_there = address_in(barrier, block);
     if constexpr (kCount == 2) {
       asm volatile(
           "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::
@@ -135,19 +132,10 @@ class ClusterExchange {
           "r"(w.value[0]), "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3]), "r"(barrier_there)
           : "memory");
     }
-#endif
   }
 
  private:
   LLTM_JIT_DEVICE uint32_t barrier(int step) const { return barriers_ + 8 * (step & 1); }
-  static LLTM_JIT_DEVICE void synchronize_cluster() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "barrier.cluster.arrive.release.aligned;\n"
-        "barrier.cluster.wait.acquire.aligned;" ::
-            : "memory");
-#endif
-  }
   LLTM_JIT_DEVICE Words<2> whole(const Words<1>& pack) const {
     const uint32_t other = __shfl_xor_sync(~0u, pack.value[0], 16);
     const bool low = half_ == 0;
