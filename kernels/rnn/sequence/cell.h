@@ -69,56 +69,26 @@ struct CellOf {
   using New = T (&)[states];
 };
 
-template <typename Cell, typename = void>
-struct CellParameters : std::integral_constant<int, 0> {};
-template <typename Cell>
-struct CellParameters<Cell, std::void_t<decltype(Cell::kParameters)>>
-    : std::integral_constant<int, Cell::kParameters> {};
-
-template <typename Cell, typename = void>
-struct CellAddsGates : std::false_type {};
-template <typename Cell>
-struct CellAddsGates<Cell, std::void_t<decltype(Cell::kAddsGates)>>
-    : std::bool_constant<Cell::kAddsGates> {};
-
-// Whether a cell of this package says that its output is within -1 and 1.
-template <typename Cell, typename = void>
-struct CellIsBounded : std::false_type {};
-template <typename Cell>
-struct CellIsBounded<Cell, std::void_t<decltype(Cell::kIsBounded)>>
-    : std::bool_constant<Cell::kIsBounded> {};
-
-// Whether a cell has recurrent weights; and if not, whether it is linear in its states.
-template <typename Cell, typename = void>
-struct CellProduct : std::true_type {};
-template <typename Cell>
-struct CellProduct<Cell, std::void_t<decltype(Cell::kProduct)>>
-    : std::bool_constant<Cell::kProduct> {};
-template <typename Cell, typename = void>
-struct CellIsLinear : std::false_type {};
-template <typename Cell>
-struct CellIsLinear<Cell, std::void_t<decltype(Cell::kLinear)>>
-    : std::bool_constant<Cell::kLinear> {};
-
-// What a cell has normalised: whether its gates, and which state, or -1.
-template <typename Cell, typename = void>
-struct CellNormalisesGates : std::false_type {};
-template <typename Cell>
-struct CellNormalisesGates<Cell, std::void_t<decltype(Cell::kNormalisesGates)>>
-    : std::bool_constant<Cell::kNormalisesGates> {};
-template <typename Cell, typename = void>
-struct CellNormalisedState : std::integral_constant<int, -1> {};
-template <typename Cell>
-struct CellNormalisedState<Cell, std::void_t<decltype(Cell::kNormalisedState)>>
-    : std::integral_constant<int, Cell::kNormalisedState> {};
-template <typename Cell, typename = void>
-struct CellEpsilon {
-  static constexpr double kValue = 1e-5;
-};
-template <typename Cell>
-struct CellEpsilon<Cell, std::void_t<decltype(Cell::kEpsilon)>> {
-  static constexpr double kValue = Cell::kEpsilon;
-};
+// Trait<Cell>::value is a constant of the cell or, if the cell has no such constant, `otherwise`. (kIsBounded, for
+// cells of this package alone: the output is within -1 and 1.)
+#define LLTM_JIT_CELL_CONSTANT(Trait, type, constant, otherwise) \
+  template <typename Cell, typename = void>                      \
+  struct Trait {                                                 \
+    static constexpr type value = otherwise;                     \
+  };                                                             \
+  template <typename Cell>                                       \
+  struct Trait<Cell, std::void_t<decltype(Cell::constant)>> {    \
+    static constexpr type value = Cell::constant;                \
+  };
+LLTM_JIT_CELL_CONSTANT(CellParameters, int, kParameters, 0)
+LLTM_JIT_CELL_CONSTANT(CellAddsGates, bool, kAddsGates, false)
+LLTM_JIT_CELL_CONSTANT(CellIsBounded, bool, kIsBounded, false)
+LLTM_JIT_CELL_CONSTANT(CellProduct, bool, kProduct, true)
+LLTM_JIT_CELL_CONSTANT(CellIsLinear, bool, kLinear, false)
+LLTM_JIT_CELL_CONSTANT(CellNormalisesGates, bool, kNormalisesGates, false)
+LLTM_JIT_CELL_CONSTANT(CellNormalisedState, int, kNormalisedState, -1)
+LLTM_JIT_CELL_CONSTANT(CellEpsilon, double, kEpsilon, 1e-5)
+#undef LLTM_JIT_CELL_CONSTANT
 
 // The sizes of a cell's arrays, none of which may be empty.
 template <typename Cell>
@@ -132,7 +102,7 @@ struct CellTraits {
   static constexpr bool kNormalisesGates = CellNormalisesGates<Cell>::value;
   static constexpr int kNormalisedState = CellNormalisedState<Cell>::value;
   static constexpr bool kNormalises = kNormalisesGates || kNormalisedState >= 0;
-  static constexpr double kEpsilon = CellEpsilon<Cell>::kValue;
+  static constexpr double kEpsilon = CellEpsilon<Cell>::value;
   static_assert(!(kProduct && kLinear), "a cell with kLinear has no product");
   static_assert(kProduct || !kNormalises, "a cell without a product has nothing normalised");
   static_assert(kNormalisedState < kStates, "a cell has the state that is normalised");
@@ -148,6 +118,17 @@ template <typename Cell, typename T>
 struct CellStep {
   using Traits = CellTraits<Cell>;
   T x[Traits::kGates], h[Traits::kHiddenRoom], p[Traits::kParametersRoom], old[Traits::kStates];
+
+  // The sum of a gate's parts, or its hidden part if the cell does not add them: what a forward pass saves, and what a
+  // cell normalises.
+  LLTM_JIT_HOST_DEVICE T& sum(int g) {
+    if constexpr (Traits::kAddsGates) {
+      return x[g];
+    } else {
+      return h[g];
+    }
+  }
+  LLTM_JIT_HOST_DEVICE const T& sum(int g) const { return const_cast<CellStep*>(this)->sum(g); }
 };
 
 template <typename Cell, typename T>

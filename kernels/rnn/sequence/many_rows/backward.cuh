@@ -165,13 +165,8 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         const bool inside = !kPadded || first_unit + in_cluster < args.hidden_size;
         Step of;
         LLTM_JIT_UNROLLED(g, kGates) {
-          const float saved = to_opmath(in.saved[g][n][i].values[e]);
-          if constexpr (kAdds) {
-            of.x[g] = Number(saved);
-          } else {
-            of.x[g] = Number(to_opmath(in.gates[g][n][i].values[e]));
-            of.h[g] = Number(saved);
-          }
+          of.sum(g) = Number(to_opmath(in.saved[g][n][i].values[e]));
+          if constexpr (!kAdds) of.x[g] = Number(to_opmath(in.gates[g][n][i].values[e]));
         }
         LLTM_JIT_UNROLLED(k, kParameters) {
           const int at = k * kShape.units + min(in_cluster, kShape.units - 1);
@@ -189,12 +184,8 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
           const auto written = [&](Number value) {
             return from_opmath<scalar_t>(holds || !inside ? 0.f : float(value));
           };
-          if constexpr (kAdds) {
-            of_hidden[g][n][i].values[e] = written(grads.x[g]);
-          } else {
-            of_inputs[g][n][i].values[e] = written(grads.x[g]);
-            of_hidden[g][n][i].values[e] = written(grads.h[g]);
-          }
+          of_hidden[g][n][i].values[e] = written(grads.sum(g));
+          if constexpr (!kAdds) of_inputs[g][n][i].values[e] = written(grads.x[g]);
         }
         if (holds) continue;
         own.grad_h[n][i][e] = resets ? 0.f : float(grads.old[0]);
@@ -214,12 +205,8 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         return reinterpret_cast<Two*>(in_array(array, step, row, g, unit));
       };
       LLTM_JIT_UNROLLED(g, kGates) {
-        if constexpr (kAdds) {
-          *target(args.grad_gates, g) = of_hidden[g][n][i];
-        } else {
-          *target(args.grad_gates, g) = of_inputs[g][n][i];
-          *target(args.grad_hidden, g) = of_hidden[g][n][i];
-        }
+        *target(kAdds ? args.grad_gates : args.grad_hidden, g) = of_hidden[g][n][i];
+        if constexpr (!kAdds) *target(args.grad_gates, g) = of_inputs[g][n][i];
       }
     });
   }

@@ -180,14 +180,9 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
           float& sum = sums[(g * kAll + j) * 4 + i * 2 + e];
           const float x = to_opmath(own.inputs[g][j][i].values[e]);
           const float of_h = (resets ? 0.f : sum) + constants[g * kShape.units + in_cluster];
-          if constexpr (kAdds) {
-            sum = x + of_h;
-            in.x[g] = Number(sum);
-          } else {
-            sum = of_h;
-            in.x[g] = Number(x);
-            in.h[g] = Number(of_h);
-          }
+          sum = kAdds ? x + of_h : of_h;
+          in.sum(g) = Number(sum);
+          if constexpr (!kAdds) in.x[g] = Number(x);
         }
         LLTM_JIT_UNROLLED(k, kParameters) {
           in.p[k] = Number(constants[(kGates + k) * kShape.units + in_cluster]);

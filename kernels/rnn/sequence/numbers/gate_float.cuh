@@ -144,12 +144,8 @@ LLTM_JIT_DEVICE CellStep<Cell, T> step_of_element(int e, const float (&sums)[kGa
                                                   const float (&parameters)[kRoom][kUnits]) {
   CellStep<Cell, T> in;
   LLTM_JIT_UNROLLED(g, kGates) {
-    if constexpr (CellAddsGates<Cell>::value) {
-      in.x[g] = T(sums[g][e]);
-    } else {
-      in.x[g] = T(inputs[g][e]);
-      in.h[g] = T(sums[g][e]);
-    }
+    in.sum(g) = T(sums[g][e]);
+    if constexpr (!CellTraits<Cell>::kAddsGates) in.x[g] = T(inputs[g][e]);
   }
   LLTM_JIT_UNROLLED(i, CellTraits<Cell>::kParameters) {
     in.p[i] = T(parameters[i][kUnits == 2 ? e / 2 : 0]);

@@ -187,16 +187,12 @@ class StepMath {
       }
       LLTM_JIT_UNROLLED(e, kUnits) {
         h[e] += bias[g][e];
-        if constexpr (Traits::kAddsGates) {
-          in[e].x[g] = T(x[g][e] + h[e]);
-        } else {
-          in[e].x[g] = T(x[g][e]);
-          in[e].h[g] = T(h[e]);
-        }
+        if constexpr (Traits::kAddsGates) h[e] = x[g][e] + h[e];
+        in[e].sum(g) = T(h[e]);
+        if constexpr (!Traits::kAddsGates) in[e].x[g] = T(x[g][e]);
       }
       if (of.saved_gates.data) {
-        place.write(of.saved_gates, args.step, g,
-                    [&](int e) { return Traits::kAddsGates ? x[g][e] + h[e] : h[e]; });
+        place.write(of.saved_gates, args.step, g, [&](int e) { return h[e]; });
       }
     }
   }
@@ -241,11 +237,9 @@ class StepMath {
                                         bool first, const Place& place, Step (&in)[kUnits]) {
     read_parameters(of.parameters, place, in);
     LLTM_JIT_UNROLLED(g, kGates) {
-      if constexpr (Traits::kAddsGates) {
-        place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].x[g] = T(value); });
-      } else {
+      place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].sum(g) = T(value); });
+      if constexpr (!Traits::kAddsGates) {
         place.read(of.gates, step, g, [&](int e, state_t value) { in[e].x[g] = T(value); });
-        place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].h[g] = T(value); });
       }
     }
     const auto read_old_h = [&](int e, state_t value) { in[e].old[0] = T(value); };

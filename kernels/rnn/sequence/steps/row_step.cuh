@@ -132,13 +132,13 @@ class RowStep {
     if constexpr (Traits::kNormalisesGates) {
       number_t sum = 0, slope = 0;
       for_gates(grads, [&](int e, int g, T& grad) {
-        sum += number_t(grad), slope += number_t(grad) * number_t(gate(in[e], g));
+        sum += number_t(grad), slope += number_t(grad) * number_t(in[e].sum(g));
       });
       sums_.template add<5>(sum, slope);
       const number_t count = number_t(kGates * hidden_);
       sum /= count, slope /= count;
       for_gates(grads, [&](int e, int g, T& grad) {
-        grad = T((number_t(grad) - sum - number_t(gate(in[e], g)) * slope) * of_gates);
+        grad = T((number_t(grad) - sum - number_t(in[e].sum(g)) * slope) * of_gates);
       });
     }
   }
@@ -147,17 +147,9 @@ class RowStep {
   const int64_t hidden_;
   const RowSums<number_t> sums_;
 
-  // What is normalised of a step.
-  static LLTM_JIT_DEVICE T& gate(Step& step, int g) {
-    if constexpr (Traits::kAddsGates) {
-      return step.x[g];
-    } else {
-      return step.h[g];
-    }
-  }
   template <typename Function>
   static LLTM_JIT_DEVICE void for_gates(Step (&steps)[kUnits], const Function& function) {
-    LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) function(e, g, gate(steps[e], g));
+    LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) function(e, g, steps[e].sum(g));
   }
 
   // Normalises numbers of which a row has so many, and returns the factor.

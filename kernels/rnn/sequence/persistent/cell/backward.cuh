@@ -113,11 +113,11 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     float mean[kElements];
     if constexpr (CellTraits<Cell>::kNormalisesGates) {
       float numbers[kElements][kGates];
-      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) numbers[e][g] = float(gate(prepared->in[e], g));
+      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) numbers[e][g] = float(prepared->in[e].sum(g));
       row_sums.template moments<0>(iteration, numbers, mean, prepared->gate_scale);
       LLTM_JIT_UNROLLED2(e, kElements, g, kGates) {
         const float away = numbers[e][g] - mean[e];
-        gate(prepared->in[e], g) = T(away * prepared->gate_scale[e]);
+        prepared->in[e].sum(g) = T(away * prepared->gate_scale[e]);
       }
     }
     if constexpr (kState >= 0) {
@@ -187,18 +187,6 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
  private:
   static constexpr int kState = CellTraits<Cell>::kNormalisedState;
 
-  // What is normalised of a step.
-  static LLTM_JIT_DEVICE T& gate(Step& step, int g) {
-    if constexpr (kAdds) {
-      return step.x[g];
-    } else {
-      return step.h[g];
-    }
-  }
-  static LLTM_JIT_DEVICE float gate(const Step& step, int g) {
-    return float(gate(const_cast<Step&>(step), g));
-  }
-
   // The gradients of a step's results.
   LLTM_JIT_DEVICE void gather(int e, float grad_h, const Prepared& prepared,
                               T (&grad_now)[kStates]) const {
@@ -238,14 +226,14 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
       LLTM_JIT_UNROLLED(e, kElements) {
         first[e] = second[e] = 0;
         LLTM_JIT_UNROLLED(g, kGates) {
-          const float grad = float(gate(of_step[e], g));
-          first[e] += grad, second[e] += grad * gate(prepared.in[e], g);
+          const float grad = float(of_step[e].sum(g));
+          first[e] += grad, second[e] += grad * float(prepared.in[e].sum(g));
         }
       }
       row_sums.template means<3, kGates>(iteration, first, second);
       LLTM_JIT_UNROLLED2(e, kElements, g, kGates) {
-        T& grad = gate(of_step[e], g);
-        grad = T((float(grad) - first[e] - gate(prepared.in[e], g) * second[e]) *
+        T& grad = of_step[e].sum(g);
+        grad = T((float(grad) - first[e] - float(prepared.in[e].sum(g)) * second[e]) *
                  prepared.gate_scale[e]);
       }
     }
