@@ -65,9 +65,10 @@ struct Mma {
   static LLTM_JIT_DEVICE void multiply_add(float (&sums)[4], const SplitFloat (&a)[4],
                                            const SplitFloat (&b)[2]) {
     float part[4] = {};
-    tf32(part, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
-    tf32(part, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
-    tf32(part, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
+    const uint32_t high[] = {a[0].high, a[1].high, a[2].high, a[3].high};
+    mma_tf32(part, {a[0].low, a[1].low, a[2].low, a[3].low}, {b[0].high, b[1].high});
+    mma_tf32(part, high, {b[0].low, b[1].low});
+    mma_tf32(part, high, {b[0].high, b[1].high});
     LLTM_JIT_UNROLLED(e, 4) sums[e] += part[e];
   }
   static LLTM_JIT_DEVICE void multiply_add(double (&sums)[4], const double (&a)[4],
@@ -90,13 +91,6 @@ struct Mma {
   template <Along kAlong, int kRow>
   static LLTM_JIT_DEVICE Operand element(const scalar_t* tile, int row, int k) {
     return Operand(tile[kAlong == Along::K ? row * kRow + k : k * kRow + row]);
-  }
-  static LLTM_JIT_DEVICE void tf32(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                   uint32_t a3, uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   }
 };
 
