@@ -271,23 +271,18 @@ cudaError_t ask_gpu(int device, LltmGpu* gpu) {
   using Shape = LargeCluster<Half>;  // all shapes run one block per SM
   const auto kernel = lltm_cluster_cell_kernel<Shape, Half>;
   cudaFuncAttributes code{};
-  cudaError_t error = cudaFuncGetAttributes(&code, kernel);
+  LLTM_JIT_TRY(cudaFuncGetAttributes(&code, kernel));
   gpu->architecture = code.ptxVersion;
   gpu->wgmma = code.maxThreadsPerBlock > 1;
-  if (error == cudaSuccess) {
-    error =
-        cudaDeviceGetAttribute(&gpu->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&gpu->sms, cudaDevAttrMultiProcessorCount, device);
-  }
+  LLTM_JIT_TRY(
+      cudaDeviceGetAttribute(&gpu->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  LLTM_JIT_TRY(cudaDeviceGetAttribute(&gpu->sms, cudaDevAttrMultiProcessorCount, device));
   gpu->clusters = 0;
-  if (error == cudaSuccess && gpu->wgmma) {
-    error = allow_all_shared_memory(kernel);
-    gpu->clusters =
-        clusters_at_once(kernel, kClusterBlocks, Shape::kThreads, int(sizeof(SharedMemory<Shape>)));
-  }
-  return error;
+  if (!gpu->wgmma) return cudaSuccess;
+  LLTM_JIT_TRY(allow_all_shared_memory(kernel));
+  gpu->clusters =
+      clusters_at_once(kernel, kClusterBlocks, Shape::kThreads, int(sizeof(SharedMemory<Shape>)));
+  return cudaSuccess;
 }
 
 }  // namespace

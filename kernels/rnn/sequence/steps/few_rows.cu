@@ -172,18 +172,14 @@ cudaError_t launch_few_rows(const FewRowsArgs& args, cudaStream_t stream) {
   const int bytes = shared_bytes(args.depth, args.transposed);
   if (args.transposed) {
     const int64_t blocks = ceil_div(args.outputs, kColumns) * kParts;
-    const cudaError_t error = launch(multiply_columns, static_cast<unsigned>(blocks), kBlock, bytes,
-                                     stream, args, part_of_depth(args.depth));
-    if (error != cudaSuccess) return error;
+    LLTM_JIT_TRY(launch(multiply_columns, static_cast<unsigned>(blocks), kBlock, bytes, stream,
+                        args, part_of_depth(args.depth)));
     return launch(add_parts, blocks_for(args.count * args.outputs / kWidth), kThreads, 0, stream,
                   args);
   }
   int device = 0, sms = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(cudaGetDevice(&device));
+  LLTM_JIT_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   const int64_t blocks = min(args.outputs / kOutputs, int64_t(sms));
   return launch(multiply_rows, static_cast<unsigned>(blocks), kBlock, bytes, stream, args,
                 row_stride_in_shared(args.depth));

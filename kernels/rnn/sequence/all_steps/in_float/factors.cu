@@ -145,8 +145,7 @@ cudaError_t launch_split_factors(const FloatProductArgs& args, cudaStream_t stre
   const FloatFactor &a = args.a, &b = args.b;
   const int64_t numbers = max(a.vectors * a.depth, b.vectors * b.depth);
   const unsigned blocks = 2 * blocks_for(numbers / (kRowsOfWarp * kWidth));
-  const cudaError_t error = launch(find_magnitudes, blocks, kThreads, 0, stream, args);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(launch(find_magnitudes, blocks, kThreads, 0, stream, args));
   const int64_t stages = float_parts_bytes(b) / int64_t(sizeof(StageParts));
   return launch(b.depth_inside ? split_right_factor<true> : split_right_factor<false>,
                 blocks_for(stages * kThreads), kThreads, 0, stream, args);

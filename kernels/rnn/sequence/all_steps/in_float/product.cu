@@ -236,8 +236,7 @@ cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int
   const auto ask = [](int device, int* count) {
     return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
   };
-  const cudaError_t error = ask_once(ask, &multiprocessors);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(ask_once(ask, &multiprocessors));
   const Tiles tiles(a, b);
   double least = 0;
   for (int64_t count = 1; count <= min(max(a.depth / kLeastDepth, int64_t(1)), kMost); ++count) {
@@ -264,12 +263,11 @@ cudaError_t launch_float_product(const FloatProductArgs& args, cudaStream_t stre
     return cudaErrorInvalidValue;
   }
   const Tiles tiles(a, b);
-  cudaError_t error = launch_split_factors(args, stream);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(launch_split_factors(args, stream));
   const auto kernel = a.depth_inside ? multiply_floats<true> : multiply_floats<false>;
-  error = launch(kernel, unsigned(tiles.across * tiles.down * args.splits), kBlock, kSharedBytes,
-                 stream, args, map);
-  if (error != cudaSuccess || args.splits == 1) return error;
+  LLTM_JIT_TRY(launch(kernel, unsigned(tiles.across * tiles.down * args.splits), kBlock,
+                      kSharedBytes, stream, args, map));
+  if (args.splits == 1) return cudaSuccess;
   return launch(add_splits, blocks_for(a.vectors * b.vectors / kWidth), kThreads, 0, stream, args);
 }
 
