@@ -98,6 +98,10 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     return two;
   }
   template <typename element_t>
+  static LLTM_JIT_DEVICE void set(float (&numbers)[2], const Pack<element_t, 2>& two) {
+    LLTM_JIT_UNROLLED(e, 2) numbers[e] = to_opmath(two.values[e]);
+  }
+  template <typename element_t>
   LLTM_JIT_DEVICE Pack<element_t, 2> load_two(const element_t* source, int unit) const {
     if constexpr (kPadded) return load_apart(source, unit);
     return load_raw<2>(source);
@@ -126,11 +130,9 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         in.old_h[n][i] = load_two(static_cast<const scalar_t*>(args.old_h) + at, unit);
       }
       LLTM_JIT_UNROLLED(k, kStates - 1) {
-        const auto two = load_two(static_cast<const float*>(args.saved_cells.data) +
-                                      step * args.saved_cells.step_stride +
-                                      k * args.batch_size * args.hidden_size + at,
-                                  unit);
-        in.cells[k][n][i][0] = two.values[0], in.cells[k][n][i][1] = two.values[1];
+        const auto* cells = static_cast<const float*>(args.saved_cells.data) +
+                            step * args.saved_cells.step_stride + k * state_size();
+        set(in.cells[k][n][i], load_two(cells + at, unit));
       }
     });
   }
@@ -140,15 +142,12 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
       const int64_t at = in_state(row, unit), all = state_size();
       if (args.grad_new_h) {
-        const auto two = load_apart(static_cast<const scalar_t*>(args.grad_new_h) + at, unit);
-        own.grad_h[n][i][0] = to_opmath(two.values[0]);
-        own.grad_h[n][i][1] = to_opmath(two.values[1]);
+        set(own.grad_h[n][i], load_apart(static_cast<const scalar_t*>(args.grad_new_h) + at, unit));
       }
       LLTM_JIT_UNROLLED(k, kStates - 1) {
         if (!args.grad_new_cells) continue;
-        const auto two =
-            load_apart(static_cast<const float*>(args.grad_new_cells) + k * all + at, unit);
-        own.grad_cells[k][n][i][0] = two.values[0], own.grad_cells[k][n][i][1] = two.values[1];
+        const auto* cells = static_cast<const float*>(args.grad_new_cells) + k * all;
+        set(own.grad_cells[k][n][i], load_apart(cells + at, unit));
       }
     });
   }

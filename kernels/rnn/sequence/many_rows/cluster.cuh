@@ -72,7 +72,6 @@ template <typename scalar_t, typename Variant, int kGates>
 struct ClusterBlock {
   static constexpr ManyRowsShape kShape = Variant::kShape;
   static constexpr int kTiles = kShape.tiles, kStages = kShape.stages, kChunks = kShape.chunks;
-  static constexpr int kSummed = kGates;
   static constexpr int kN = kShape.columns(kGates), kTileBytes = ManyRowsShape::kTileBytes;
   static constexpr int kChunkBytes = kShape.chunk_bytes(kGates);
   static constexpr int kStreamed = kShape.streamed, kWeightStages = ManyRowsShape::kWeightStages;
@@ -167,6 +166,10 @@ struct ClusterBlock {
     }
   }
   LLTM_JIT_DEVICE char* ring(int tile) const { return stages + tile * kStages * kTileBytes; }
+  // Where a tile's sums arrive.
+  LLTM_JIT_DEVICE char* sums_of(int tile) const {
+    return kShape.reuses ? ring(tile) : received + tile * kShape.sum_bytes(kGates);
+  }
   LLTM_JIT_DEVICE char* weight(int n, int in_block) const {
     const int chunk = in_block / 64, piece = in_block % 64 / 8, before = streamed_before(chunk);
     char* target = is_streamed(chunk) ? streamed + before * kChunkBytes

@@ -29,10 +29,8 @@ LLTM_JIT_DEVICE void exchange_halves(const Block& block, int tile, int64_t count
   constexpr int kAll = Block::kShape.units / 8, kOwn = Block::kShape.own_eights();
   constexpr int kParts = Block::kParts, kPart = Block::kPart;
   const int other = block.rank ^ 1, thread = threadIdx.x % 128;
-  const char* in_block = Block::kShape.reuses
-                             ? block.ring(tile)
-                             : block.received + tile * Block::kShape.sum_bytes(Block::kSummed);
-  const uint32_t here = shared_address(in_block) + thread * 16, target = address_in(here, other);
+  const uint32_t here = shared_address(block.sums_of(tile)) + thread * 16;
+  const uint32_t target = address_in(here, other);
   auto &there = block.barriers.sums[tile], &free = block.barriers.free[tile];
   const uint32_t barrier = address_in(there.address(), other);
   LLTM_JIT_UNROLLED(part, kParts) {
@@ -82,9 +80,7 @@ LLTM_JIT_DEVICE void exchange_sums(const Block& block, int tile, int warp, int l
   constexpr auto kShape = Block::kShape;
   constexpr int kBlocks = kShape.blocks, kParts = Block::kParts, kPart = Block::kPart;
   constexpr int kEights = Block::kEights;
-  const char* in_block =
-      kShape.reuses ? block.ring(tile) : block.received + tile * kShape.sum_bytes(Block::kSummed);
-  const uint32_t here = shared_address(in_block) + lane * 16;
+  const uint32_t here = shared_address(block.sums_of(tile)) + lane * 16;
   auto &there = block.barriers.sums[tile], &free = block.barriers.free[tile];
   const int thread = threadIdx.x % 128;
   LLTM_JIT_UNROLLED(part, kParts) {
