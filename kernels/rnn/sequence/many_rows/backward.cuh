@@ -130,7 +130,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         in.old_h[n][i] = load_two(static_cast<const scalar_t*>(args.old_h) + at, unit);
       }
       LLTM_JIT_UNROLLED(k, kStates - 1) {
-        const auto* cells = static_cast<const float*>(args.saved_cells.data) +
+        const auto* cells = args.saved_cells.template as<float>() +
                             step * args.saved_cells.step_stride + k * state_size();
         set(in.cells[k][n][i], load_two(cells + at, unit));
       }

@@ -127,8 +127,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
             own.old[k][j][i][0] = own.old[k][j][i][1] = 0;
           }
           if (!kSaves || k == 0 || !inside || unit >= end_unit()) continue;
-          store_two(static_cast<float*>(args.saved_cells.data) +
-                        step * args.saved_cells.step_stride +
+          store_two(args.saved_cells.template as<float>() + step * args.saved_cells.step_stride +
                         ((k - 1) * args.batch_size + row_of(place, i)) * args.hidden_size + unit,
                     unit, own.old[k][j][i]);
         }

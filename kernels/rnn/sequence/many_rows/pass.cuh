@@ -45,9 +45,7 @@ struct ManyRowsPass : ClusterProducts<scalar_t, Variant, Cell::kGates> {
   template <typename Array>
   LLTM_JIT_DEVICE auto* in_array(const Array& array, int64_t step, int64_t row, int gate,
                                  int unit) const {
-    using Element =
-        std::conditional_t<std::is_same_v<Array, SequenceArray>, const scalar_t, scalar_t>;
-    return static_cast<Element*>(array.data) + step * array.step_stride + row * array.row_stride +
+    return array.template as<scalar_t>() + step * array.step_stride + row * array.row_stride +
            gate * gate_size() + unit;
   }
   // The same in an array of states, which is dense and may hold several.

@@ -185,15 +185,13 @@ class StepMath {
         place.read(products + (place.row * kGates + g) * place.gate_size + place.unit,
                    [&](int e, state_t value) { h[e] = value; });
       }
+      const auto sum = [&](int e) { return Traits::kAddsGates ? x[g][e] + h[e] : h[e]; };
       LLTM_JIT_UNROLLED(e, kUnits) {
         h[e] += bias[g][e];
-        if constexpr (Traits::kAddsGates) h[e] = x[g][e] + h[e];
-        in[e].sum(g) = T(h[e]);
+        in[e].sum(g) = T(sum(e));
         if constexpr (!Traits::kAddsGates) in[e].x[g] = T(x[g][e]);
       }
-      if (of.saved_gates.data) {
-        place.write(of.saved_gates, args.step, g, [&](int e) { return h[e]; });
-      }
+      if (of.saved_gates.data) place.write(of.saved_gates, args.step, g, sum);
     }
   }
 
@@ -203,9 +201,8 @@ class StepMath {
     place.write(of.output, step, 0, [&](int e) { return state_t(now[e][0]); });
     LLTM_JIT_UNROLLED(k, kStates - 1) {
       if (!of.saved_cells.data) continue;
-      place.write(
-          static_cast<state_t*>(of.saved_cells.data) + place.in_cells(of.saved_cells, step, k),
-          [&](int e) { return state_t(in[e].old[k + 1]); });
+      place.write(of.saved_cells.as<state_t>() + place.in_cells(of.saved_cells, step, k),
+                  [&](int e) { return state_t(in[e].old[k + 1]); });
     }
   }
 
@@ -251,8 +248,7 @@ class StepMath {
       place.template read_any<scalar_t>(of.old_h, place.in_state(), read_old_h);
     }
     LLTM_JIT_UNROLLED(k, kStates - 1) {
-      place.read(static_cast<const state_t*>(of.saved_cells.data) +
-                     place.in_cells(of.saved_cells, step, k),
+      place.read(of.saved_cells.as<state_t>() + place.in_cells(of.saved_cells, step, k),
                  [&](int e, state_t value) { in[e].old[k + 1] = T(value); });
     }
   }
@@ -315,9 +311,9 @@ class StepMath {
       state_t left[kUnits];
       LLTM_JIT_UNROLLED(e, kUnits) left[e] = state_t(grads[e].old[k + 1]);
       if (of.grad_saved_cells.data && !holds) {
-        place.read(static_cast<const state_t*>(of.grad_saved_cells.data) +
-                       place.in_cells(of.grad_saved_cells, args.step, k),
-                   [&](int e, state_t value) { left[e] += value; });
+        place.read(
+            of.grad_saved_cells.as<state_t>() + place.in_cells(of.grad_saved_cells, args.step, k),
+            [&](int e, state_t value) { left[e] += value; });
       }
       if (resets) {
         place.add_to_reset(of, args.step, k + 1, [&](int e) { return left[e]; });

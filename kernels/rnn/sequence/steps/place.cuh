@@ -54,8 +54,8 @@ struct StepPlace {
                                     const Function& function) const {
     const auto& array = k == 0 ? of.grad_reset_h : of.grad_reset_cells;
     if (!array.data) return;
-    auto* sums = static_cast<state_t*>(array.data) +
-                 (k == 0 ? in_array(array, step, 0) : in_cells(array, step, k - 1));
+    auto* sums =
+        array.as<state_t>() + (k == 0 ? in_array(array, step, 0) : in_cells(array, step, k - 1));
     state_t sum[kUnits];
     read(sums, [&](int e, state_t value) { sum[e] = value + function(e); });
     write(sums, [&](int e) { return sum[e]; });
@@ -63,7 +63,7 @@ struct StepPlace {
   template <typename Function>
   LLTM_JIT_DEVICE void read(const SequenceArray& array, int64_t step, int gate,
                             const Function& function) const {
-    read(static_cast<const scalar_t*>(array.data) + in_array(array, step, gate), function);
+    read(array.as<scalar_t>() + in_array(array, step, gate), function);
   }
   // Writes function(e).
   template <typename element_t, typename Function>
@@ -76,7 +76,7 @@ struct StepPlace {
   template <typename Function>
   LLTM_JIT_DEVICE void write(const MutableSequenceArray& array, int64_t step, int gate,
                              const Function& function) const {
-    write(static_cast<scalar_t*>(array.data) + in_array(array, step, gate), function);
+    write(array.as<scalar_t>() + in_array(array, step, gate), function);
   }
   // And zeros for units that do not exist.
   template <typename Function>
@@ -84,7 +84,7 @@ struct StepPlace {
                                       const Function& function) const {
     write(array, step, gate, function);
     if (!inside || unit + kUnits < hidden) return;
-    auto* behind = static_cast<scalar_t*>(array.data) + in_array(array, step, gate) - unit;
+    auto* behind = array.as<scalar_t>() + in_array(array, step, gate) - unit;
 #pragma unroll 1
     for (int64_t i = hidden; i < gate_size; ++i) behind[i] = from_opmath<scalar_t>(state_t(0));
   }

@@ -9,10 +9,7 @@ template <typename Cell, typename scalar_t, int kUnits, bool kControls>
 class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
  public:
   using Lane = WalkLane<Cell, scalar_t, kUnits, kControls>;
-  using typename Lane::state_t;
-  using typename Lane::T;
-  using typename Lane::Traits;
-  using typename Lane::Units;
+  using typename Lane::state_t, typename Lane::T, typename Lane::Traits, typename Lane::Units;
   static constexpr int kStates = Cell::kStates, kGates = Cell::kGates;
   using Map = WalkMap<Cell, T>;
   static constexpr bool kResets = kControls;
@@ -152,16 +149,13 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     const auto& array = state == 0 ? args_.grad_reset_h : args_.grad_reset_cells;
     if (!array.data) return;
     const int64_t step = args_.steps - 1 - index;
-    const int64_t place = state == 0 ? this->in_array(array, step)
-                                     : step * array.step_stride + this->in_state(state - 1);
-    static_cast<state_t*>(array.data)[place + e] = state_t(grad);
+    auto* sums = state == 0 ? array.template as<state_t>() + this->in_array(array, step)
+                            : this->cells_at(array, step, state - 1);
+    sums[e] = state_t(grad);
   }
   // Of the cell states of all steps.
   LLTM_JIT_DEVICE T given(int64_t index, int state, int e) const {
-    const int64_t step = args_.steps - 1 - index;
-    return T(static_cast<const state_t*>(
-        args_.grad_saved_cells
-            .data)[step * args_.grad_saved_cells.step_stride + this->in_state(state - 1) + e]);
+    return T(this->cells_at(args_.grad_saved_cells, args_.steps - 1 - index, state - 1)[e]);
   }
 };
 

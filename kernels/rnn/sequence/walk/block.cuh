@@ -124,13 +124,10 @@ class WalkBlock {
       map.cuts = Walk::kResets && shared().cuts[copy][w];
       map.for_numbers(
           [&](int index, T& number) { number = T(shared().maps[copy][w][index][e][lane_]); });
-      T states[kStates];
       LLTM_JIT_UNROLLED(k, kStates) {
-        states[k] = states_[k][e];
-        if (w == 0 || w == warp_) mine[k][e] = states[k];
+        if (w == 0 || w == warp_) mine[k][e] = states_[k][e];
       }
-      map.apply_to(states);
-      LLTM_JIT_UNROLLED(k, kStates) states_[k][e] = states[k];
+      apply(map, e);
       if (args_.only_maps) all_[e].append(map);
     }
     if (!args_.only_maps) walk.template run<kWhole>(own, last_ - own, loaded, mine);
@@ -141,15 +138,18 @@ class WalkBlock {
     return static_cast<state_t*>(args_.maps) + (piece * Map::kNumbers + index) * of_rows +
            row_ * args_.sequence.hidden_size + unit_;
   }
+  LLTM_JIT_DEVICE void apply(const Map& map, int e) {
+    T states[kStates];
+    LLTM_JIT_UNROLLED(k, kStates) states[k] = states_[k][e];
+    map.apply_to(states);
+    LLTM_JIT_UNROLLED(k, kStates) states_[k][e] = states[k];
+  }
   LLTM_JIT_DEVICE void apply_piece(int64_t piece) {
     LLTM_JIT_UNROLLED(e, kUnits) {
       Map map;
       map.cuts = args_.cuts[piece * args_.sequence.batch_size + row_];
       map.for_numbers([&](int index, T& number) { number = T(number_of(piece, index)[e]); });
-      T states[kStates];
-      LLTM_JIT_UNROLLED(k, kStates) states[k] = states_[k][e];
-      map.apply_to(states);
-      LLTM_JIT_UNROLLED(k, kStates) states_[k][e] = states[k];
+      apply(map, e);
     }
   }
   LLTM_JIT_DEVICE void write_piece() {

@@ -9,9 +9,7 @@ template <typename Cell, typename scalar_t, int kUnits, bool kControls>
 class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
  public:
   using Lane = WalkLane<Cell, scalar_t, kUnits, kControls>;
-  using typename Lane::state_t;
-  using typename Lane::T;
-  using typename Lane::Units;
+  using typename Lane::state_t, typename Lane::T, typename Lane::Units;
   static constexpr int kStates = Cell::kStates, kGates = Cell::kGates;
   using Map = WalkMap<Cell, T>;
   static constexpr bool kResets = kControls;

@@ -131,17 +131,14 @@ struct WalkLane {
   LLTM_JIT_DEVICE int64_t in_array(const Array& array, int64_t step) const {
     return step * array.step_stride + row * array.row_stride + unit;
   }
-  LLTM_JIT_DEVICE const scalar_t* at(const SequenceArray& array, int64_t step) const {
-    return static_cast<const scalar_t*>(array.data) + in_array(array, step);
-  }
-  LLTM_JIT_DEVICE scalar_t* at(const MutableSequenceArray& array, int64_t step) const {
-    return static_cast<scalar_t*>(array.data) + in_array(array, step);
-  }
-  // In an array of saved cells.
   template <typename Array>
-  LLTM_JIT_DEVICE state_t* cells_at(const Array& array, int64_t step) const {
-    return static_cast<state_t*>(const_cast<void*>(static_cast<const void*>(array.data))) +
-           step * array.step_stride + in_state();
+  LLTM_JIT_DEVICE auto* at(const Array& array, int64_t step) const {
+    return array.template as<scalar_t>() + in_array(array, step);
+  }
+  // In array `index` of cell states.
+  template <typename Array>
+  LLTM_JIT_DEVICE auto* cells_at(const Array& array, int64_t step, int64_t index = 0) const {
+    return array.template as<state_t>() + step * array.step_stride + in_state(index);
   }
   LLTM_JIT_DEVICE void load_gates(const scalar_t* source, Units (&gates)[kGates]) const {
     LLTM_JIT_UNROLLED(g, kGates) gates[g] = load_words<kUnits>(source + g * hidden);
@@ -159,9 +156,7 @@ struct WalkLane {
     LLTM_JIT_UNROLLED(k, kStates) {
       LLTM_JIT_UNROLLED(e, kUnits) states[k][e] = T(0);
       if (k == 0 && args.reset_h.data) read(at(args.reset_h, step), states[k]);
-      if (k > 0 && args.reset_cells.data) {
-        read(cells_at(args.reset_cells, step) + (k - 1) * rows * hidden, states[k]);
-      }
+      if (k > 0 && args.reset_cells.data) read(cells_at(args.reset_cells, step, k - 1), states[k]);
     }
   }
   // A step of unit e, but for its old states.

@@ -80,20 +80,16 @@ struct LanePlace {
 
   template <typename Array>
   LLTM_JIT_DEVICE auto* pack(const Array& array, int iteration, int first) const {
-    return bytes(array) + kBytes * (step_of(iteration) * array.step_stride +
-                                    lane.pack_row() * array.row_stride + first + lane.pack_unit());
+    return array.template as<char>() +
+           kBytes * (step_of(iteration) * array.step_stride + lane.pack_row() * array.row_stride +
+                     first + lane.pack_unit());
   }
   template <typename Array>
   LLTM_JIT_DEVICE auto* first(const Array& array, int first) const {
     const int64_t row = has_pack() ? lane.pack_row() : 0, unit = has_pack() ? lane.pack_unit() : 0;
-    return bytes(array) + kBytes * (recurrence.place_of(0, sizes.steps) * array.step_stride +
-                                    row * array.row_stride + first + unit);
-  }
-  static LLTM_JIT_DEVICE auto* bytes(const SequenceArray& array) {
-    return static_cast<const char*>(array.data);
-  }
-  static LLTM_JIT_DEVICE auto* bytes(const MutableSequenceArray& array) {
-    return static_cast<char*>(array.data);
+    return array.template as<char>() +
+           kBytes * (recurrence.place_of(0, sizes.steps) * array.step_stride +
+                     row * array.row_stride + first + unit);
   }
 };
 
@@ -102,7 +98,7 @@ enum class Kept { Units, Gates, Cells };
 template <typename Shape, Kept kWhat, typename Array>
 class StepPointer {
   static constexpr bool kGoesOn = Shape::kShape.keeps_pointers();  // or computed each time
-  using Pointer = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char*, char*>;
+  using Pointer = decltype(std::declval<Array>().template as<char>());
 
  public:
   LLTM_JIT_DEVICE explicit StepPointer(const Array& array) : array_(array) {}
@@ -126,7 +122,7 @@ class StepPointer {
     if constexpr (kWhat == Kept::Units) return place.of_units(array_, iteration);
     if constexpr (kWhat == Kept::Gates) return place.of_gates(array_, iteration);
     const int64_t steps = place.step_of(iteration) * array_.step_stride;
-    return static_cast<Pointer>(array_.data) + 4 * steps;
+    return array_.template as<char>() + 4 * steps;
   }
 
   const Array& array_;
@@ -200,10 +196,8 @@ struct Elements {
 // The first element of a state that a reset before a step sets, or of the state's gradient; null if there is none.
 template <typename Number, typename Shape, typename Array>
 LLTM_JIT_DEVICE auto* of_reset(const LanePlace<Shape>& place, const Array& array, int64_t step) {
-  using Pointer = decltype(array.data);
-  using Typed = std::conditional_t<std::is_same_v<Pointer, void*>, Number*, const Number*>;
   const int64_t at = place.recurrence.place_of(step, place.steps) * array.step_stride;
-  return array.data ? static_cast<Typed>(array.data) + at : nullptr;
+  return array.data ? array.template as<Number>() + at : nullptr;
 }
 
 // A lane's elements of the states that resets before a step set. Only rows that are reset are read.

@@ -66,7 +66,7 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
   // gates' gradients arrive.
   template <int kCells>
   LLTM_JIT_DEVICE void read_grad_cells(int iteration, float (&grads)[kCells][kElements]) const {
-    const auto* of_step = static_cast<const float*>(args_.grad_saved_cells.data) +
+    const auto* of_step = args_.grad_saved_cells.as<float>() +
                           place_.step_of(iteration) * args_.grad_saved_cells.step_stride;
     LLTM_JIT_UNROLLED2(k, kStates - 1, e, kElements) {
       grads[k][e] = elements_.template read<float>(of_step, k, e);

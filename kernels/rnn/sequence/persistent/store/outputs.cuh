@@ -25,7 +25,7 @@ class Outputs {
     }
     if constexpr (kSaves) {
       const int64_t first = place_.recurrence.place_of(0, args_.steps);
-      saved_cells_ = static_cast<char*>(args_.saved_cells.data) +
+      saved_cells_ = args_.saved_cells.as<char>() +
                      4 * (elements_.first + first * args_.saved_cells.step_stride);
       cells_bytes_.start(place_, args_.saved_cells.step_stride);
     }
