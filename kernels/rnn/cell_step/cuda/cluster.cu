@@ -152,9 +152,7 @@ struct Epilogue {
       const int64_t row = min(to.row, args.batch_size - 1);
       LLTM_JIT_UNROLLED(e, 2) {  // one by one, because neither must be aligned
         cells[pass][e] = old_cell[row * hidden + unit + e];
-        LLTM_JIT_UNROLLED(gate, 3) {
-          biases[pass][gate][e] = bias[gate * hidden + unit + e];
-        }
+        LLTM_JIT_UNROLLED(gate, 3) biases[pass][gate][e] = bias[gate * hidden + unit + e];
       }
     }
   }
@@ -166,9 +164,7 @@ struct Epilogue {
       const Place from = place(pass);
       LLTM_JIT_UNROLLED(gate, 3) {
         auto& sum = pre[pass][gate];
-        LLTM_JIT_UNROLLED(e, 2) {
-          sum[e] = args.bias ? to_opmath(biases[pass][gate][e]) : 0.0f;
-        }
+        LLTM_JIT_UNROLLED(e, 2) sum[e] = args.bias ? to_opmath(biases[pass][gate][e]) : 0.0f;
         const int four = gate * kUnitFours + from.four;
         LLTM_JIT_UNROLLED(block, kClusterBlocks) {
           const auto& sums = shared.received[block][from.own_warp][four][threadIdx.x % 32];

@@ -55,9 +55,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       const int64_t row = min(row0 + item / Shape::kUnits, args.batch_size - 1);
       const int unit = min(unit0 + item % Shape::kUnits, hidden - 1);
       cells[i][0] = old_cells[row * hidden + unit];
-      LLTM_JIT_UNROLLED(gate, 3) {
-        biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t{};
-      }
+      LLTM_JIT_UNROLLED(gate, 3) biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t{};
     }
   };
   const auto tile = tile_gemm<Shape, kChunk>(shared, args.plan.forward_stages, width, x_line,
@@ -121,9 +119,7 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
       }
     }
     LLTM_JIT_UNROLLED2(i, kBatch, e, kVec) {
-      LLTM_JIT_UNROLLED(gate, 3) {
-        pre[gate][0] += x[i].values[e] * w[i][gate].values[e];
-      }
+      LLTM_JIT_UNROLLED(gate, 3) pre[gate][0] += x[i].values[e] * w[i][gate].values[e];
     }
   }
   LLTM_JIT_UNROLLED(gate, 3) {

@@ -57,9 +57,7 @@ struct Mma {
   template <Along kAlong, int kRow>
   static LLTM_JIT_DEVICE void load_b(const scalar_t* tile, int n, int k, Operand (&b)[2]) {
     const int lane = threadIdx.x % 32;
-    LLTM_JIT_UNROLLED(i, 2) {
-      b[i] = element<kAlong, kRow>(tile, n + lane / 4, k + lane % 4 + i * 4);
-    }
+    LLTM_JIT_UNROLLED(i, 2) b[i] = element<kAlong, kRow>(tile, n + lane / 4, k + lane % 4 + i * 4);
   }
 
   static LLTM_JIT_DEVICE void multiply_add(float (&sums)[4], const SplitFloat (&a)[4],

@@ -29,7 +29,7 @@ void point(Array& steps, const Tensor& tensor, bool reverse) {
   }
   steps.step_stride = tensor.stride(0), steps.row_stride = tensor.stride(-2);
   if (!reverse) return;
-const int64_t last = (tensor.size(0) - 1) * steps.step_stride * tensor.element_size();
+  const int64_t last = (tensor.size(0) - 1) * steps.step_stride * tensor.element_size();
   steps.data = steps.template as<char>() + last;
   steps.step_stride = -steps.step_stride;
 }

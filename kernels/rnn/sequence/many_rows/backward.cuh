@@ -191,9 +191,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
           own.grad_cells[k - 1][n][i][e] = resets ? 0.f : float(grads.old[k]);
         }
-        LLTM_JIT_UNROLLED(k, kParameters) {
-          own.grad_parameters[k][n][i][e] += float(grads.p[k]);
-        }
+        LLTM_JIT_UNROLLED(k, kParameters) own.grad_parameters[k][n][i][e] += float(grads.p[k]);
       }
       own.after[i] = kControls ? in.control[i] : uint8_t(0);
     }

@@ -186,9 +186,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
         LLTM_JIT_UNROLLED(k, kParameters) {
           in.p[k] = Number(constants[(kGates + k) * kShape.units + in_cluster]);
         }
-        LLTM_JIT_UNROLLED(k, kStates) {
-          in.old[k] = Number(own.old[k][j][i][e]);
-        }
+        LLTM_JIT_UNROLLED(k, kStates) in.old[k] = Number(own.old[k][j][i][e]);
         Number states[kStates];
         run_step(in, states);
         LLTM_JIT_UNROLLED(k, kStates) {

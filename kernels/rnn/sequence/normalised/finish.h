@@ -30,12 +30,8 @@ struct FinishGradients {
     constexpr int kNow = Traits::kParameters + 1;
     using Number = typename DualFor<T, kNow + Traits::kStates>::type;
     Number parameters[Traits::kParametersRoom], states[Traits::kStates];
-    LLTM_JIT_UNROLLED(i, Traits::kParameters) {
-      parameters[i] = Number::variable(given_p[i], i);
-    }
-    LLTM_JIT_UNROLLED(s, Traits::kStates) {
-      states[s] = Number::variable(given_now[s], kNow + s);
-    }
+    LLTM_JIT_UNROLLED(i, Traits::kParameters) parameters[i] = Number::variable(given_p[i], i);
+    LLTM_JIT_UNROLLED(s, Traits::kStates) states[s] = Number::variable(given_now[s], kNow + s);
     finish_step<Cell>(parameters, Number::variable(given_normalised, kNow - 1), states);
     const auto of = [&](int variable) {
       T sum = T(0);

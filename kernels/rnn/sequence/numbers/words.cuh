@@ -22,58 +22,65 @@ struct Words {
   uint32_t value[kWords];
 };
 
+// Loads or stores words by an instruction; `kind` is the constraint of the address.
+#define LLTM_JIT_LOAD_WORDS(instruction, w, kind, address)                                    \
+  if constexpr (kWords == 4) {                                                                \
+    asm volatile(instruction ".v4.b32 {%0, %1, %2, %3}, [%4];"                                \
+                 : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])     \
+                 : kind(address)                                                              \
+                 : "memory");                                                                 \
+  } else if constexpr (kWords == 2) {                                                         \
+    asm volatile(instruction ".v2.b32 {%0, %1}, [%2];"                                        \
+                 : "=r"(w.value[0]), "=r"(w.value[1])                                         \
+                 : kind(address)                                                              \
+                 : "memory");                                                                 \
+  } else {                                                                                    \
+    asm volatile(instruction ".b32 %0, [%1];" : "=r"(w.value[0]) : kind(address) : "memory"); \
+  }
+#define LLTM_JIT_STORE_WORDS(instruction, w, kind, address)                                      \
+  if constexpr (kWords == 4) {                                                                   \
+    asm volatile(instruction ".v4.b32 [%0], {%1, %2, %3, %4};" ::kind(address), "r"(w.value[0]), \
+                 "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3])                               \
+                 : "memory");                                                                    \
+  } else if constexpr (kWords == 2) {                                                            \
+    asm volatile(instruction ".v2.b32 [%0], {%1, %2};" ::kind(address), "r"(w.value[0]),         \
+                 "r"(w.value[1])                                                                 \
+                 : "memory");                                                                    \
+  } else {                                                                                       \
+    asm volatile(instruction ".b32 [%0], %1;" ::kind(address), "r"(w.value[0]) : "memory");      \
+  }
+
 template <int kWords>
 LLTM_JIT_DEVICE Words<kWords> load_shared(uint32_t address) {
   Words<kWords> w;
-  if constexpr (kWords == 4) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
-                 : "r"(address)
-                 : "memory");
-  } else if constexpr (kWords == 2) {
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-                 : "=r"(w.value[0]), "=r"(w.value[1])
-                 : "r"(address)
-                 : "memory");
-  } else {
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w.value[0]) : "r"(address) : "memory");
-  }
+  LLTM_JIT_LOAD_WORDS("ld.shared", w, "r", address);
   return w;
 }
-
 template <int kWords>
 LLTM_JIT_DEVICE void store_shared(uint32_t address, const Words<kWords>& w) {
-  if constexpr (kWords == 4) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(w.value[0]),
-                 "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3])
-                 : "memory");
-  } else if constexpr (kWords == 2) {
-    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(w.value[0]), "r"(w.value[1])
-                 : "memory");
-  } else {
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(w.value[0]) : "memory");
-  }
+  LLTM_JIT_STORE_WORDS("st.shared", w, "r", address);
 }
 
 LLTM_JIT_DEVICE void store_half(uint32_t address, uint16_t half) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
 }
 
+// What one instruction reads or writes.
+template <int kWords>
+using Access =
+    std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
+
 template <int kWords>
 LLTM_JIT_DEVICE void store_words(void* target, const Words<kWords>& w) {
-  using Access =
-      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
-  static_assert(sizeof(Access) == sizeof w);
-  Access access;
+  static_assert(sizeof(Access<kWords>) == sizeof w);
+  Access<kWords> access;
   memcpy(&access, &w, sizeof w);
-  *static_cast<Access*>(target) = access;
+  *static_cast<Access<kWords>*>(target) = access;
 }
 
 template <int kWords>
 LLTM_JIT_DEVICE Words<kWords> load_words(const void* source) {
-  using Access =
-      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
-  const Access access = *static_cast<const Access*>(source);
+  const auto access = *static_cast<const Access<kWords>*>(source);
   Words<kWords> w;
   memcpy(&w, &access, sizeof w);
   return w;

@@ -37,7 +37,7 @@ class StepMath {
       T now[kUnits][kStates];
       if (control & kHolds) {
         place.write(of.output, args.step, 0, [](int) { return state_t(0); });
-        for_states([&](int e, int k) { now[e][k] = in[e].old[k]; });
+        LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) now[e][k] = in[e].old[k];
       } else {
         add_products(args, !resets || of.reset_h.data, place, x, bias, in);
         if constexpr (Traits::kNormalises) {
@@ -90,7 +90,7 @@ class StepMath {
       }
       Step grads[kUnits] = {};
       if (holds) {
-        for_states([&](int e, int k) { grads[e].old[k] = grad_now[e][k]; });
+        LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) grads[e].old[k] = grad_now[e][k];
       } else if constexpr (Traits::kNormalises) {
         RowStep<Cell, T, kUnits>(place.hidden).derive(in, grad_now, grads);
       } else {
@@ -119,10 +119,6 @@ class StepMath {
     } else {
       for_each_place<scalar_t, kUnits>(sizes, packs, function);
     }
-  }
-  template <typename Function>
-  static LLTM_JIT_DEVICE void for_states(const Function& function) {
-    LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) function(e, k);
   }
 
   static LLTM_JIT_DEVICE void read_parameters(const void* parameters, const Place& place,

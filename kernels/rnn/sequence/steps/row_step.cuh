@@ -38,9 +38,7 @@ class RowSums {
     sum = warp_sum(inside_ ? sum : T(0)), of_warp = warp_sum(of_warp);
     const T own_mean = sum / (of_warp > 0 ? of_warp : T(1));
     T own_squares = T(0);
-    LLTM_JIT_UNROLLED(i, kCount) {
-      own_squares += (numbers[i] - own_mean) * (numbers[i] - own_mean);
-    }
+    LLTM_JIT_UNROLLED(i, kCount) own_squares += (numbers[i] - own_mean) * (numbers[i] - own_mean);
     own_squares = warp_sum(inside_ ? own_squares : T(0));
     T(*slot)[2] = shared<kSlot>();
     T(*counts)[2] = shared<kSlot + 1>();
@@ -124,33 +122,28 @@ class RowStep {
     LLTM_JIT_UNROLLED(e, kUnits) {
       grads[e] = CellDerivative<Cell, T>(in[e])(grad_left[e]);
       if constexpr (kState >= 0) {
-        LLTM_JIT_UNROLLED(p, Traits::kParameters) {
-          grads[e].p[p] = grads[e].p[p] + finished[e].p[p];
-        }
+        LLTM_JIT_UNROLLED(p, Traits::kParameters) grads[e].p[p] = grads[e].p[p] + finished[e].p[p];
       }
     }
     if constexpr (Traits::kNormalisesGates) {
       number_t sum = 0, slope = 0;
-      for_gates(grads, [&](int e, int g, T& grad) {
-        sum += number_t(grad), slope += number_t(grad) * number_t(in[e].sum(g));
-      });
+      LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) {
+        const number_t grad = number_t(grads[e].sum(g));
+        sum += grad, slope += grad * number_t(in[e].sum(g));
+      }
       sums_.template add<5>(sum, slope);
       const number_t count = number_t(kGates * hidden_);
       sum /= count, slope /= count;
-      for_gates(grads, [&](int e, int g, T& grad) {
+      LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) {
+        T& grad = grads[e].sum(g);
         grad = T((number_t(grad) - sum - number_t(in[e].sum(g)) * slope) * of_gates);
-      });
+      }
     }
   }
 
  private:
   const int64_t hidden_;
   const RowSums<number_t> sums_;
-
-  template <typename Function>
-  static LLTM_JIT_DEVICE void for_gates(Step (&steps)[kUnits], const Function& function) {
-    LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) function(e, g, steps[e].sum(g));
-  }
 
   // Normalises numbers of which a row has so many, and returns the factor.
   template <int kSlot, int kCount>
@@ -164,9 +157,9 @@ class RowStep {
   LLTM_JIT_DEVICE number_t normalise_gates(Step (&in)[kUnits]) const {
     if constexpr (Traits::kNormalisesGates) {
       number_t numbers[kUnits * kGates];
-      for_gates(in, [&](int e, int g, T& of) { numbers[e * kGates + g] = number_t(of); });
+      LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) numbers[e * kGates + g] = number_t(in[e].sum(g));
       const number_t scale = normalise<0>(numbers, kGates * hidden_);
-      for_gates(in, [&](int e, int g, T& of) { of = T(numbers[e * kGates + g]); });
+      LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) in[e].sum(g) = T(numbers[e * kGates + g]);
       return scale;
     } else {
       return number_t(1);

@@ -58,10 +58,7 @@ class BackwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   }
 
   LLTM_JIT_DEVICE void begin(T (&states)[kStates][kUnits]) const {
-    this->template read_states<scalar_t>(args_.grad_new_h, 0, states[0]);
-    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
-      this->template read_states<state_t>(args_.grad_new_cells, k - 1, states[k]);
-    }
+    this->read_all(args_.grad_new_h, args_.grad_new_cells, states);
   }
 
   // The gradients of the states before a step are a map of those after it.

@@ -166,9 +166,7 @@ class WalkBlock {
     __shared__ state_t sums[kShape.warps][kUnits][32];
     const int64_t rows = args_.sequence.batch_size, hidden = args_.sequence.hidden_size;
     LLTM_JIT_UNROLLED(p, Traits::kParameters) {
-      LLTM_JIT_UNROLLED(e, kUnits) {
-        sums[warp_][e][lane_] = state_t(walk.grad_parameters[p][e]);
-      }
+      LLTM_JIT_UNROLLED(e, kUnits) sums[warp_][e][lane_] = state_t(walk.grad_parameters[p][e]);
       __syncthreads();
       if (warp_ == 0) {
         const int64_t place = (p * args_.pieces + piece_) * rows + row_;

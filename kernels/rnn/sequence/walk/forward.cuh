@@ -35,10 +35,7 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
   }
 
   LLTM_JIT_DEVICE void begin(T (&states)[kStates][kUnits]) const {
-    this->template read_states<scalar_t>(args_.old_h, 0, states[0]);
-    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
-      this->template read_states<state_t>(args_.old_cells, k - 1, states[k]);
-    }
+    this->read_all(args_.old_h, args_.old_cells, states);
   }
 
   // Appends the step to the unit's map.

@@ -121,6 +121,12 @@ struct WalkLane {
     if (array) return read(static_cast<const element_t*>(array) + in_state(index), values);
     LLTM_JIT_UNROLLED(e, kUnits) values[e] = T(0);
   }
+  // h, and the cell states.
+  LLTM_JIT_DEVICE void read_all(const void* h, const void* cells,
+                                T (&states)[kStates][kUnits]) const {
+    read_states<scalar_t>(h, 0, states[0]);
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) read_states<state_t>(cells, k - 1, states[k]);
+  }
   template <typename element_t>
   static LLTM_JIT_DEVICE void write(element_t* target, const T (&values)[kUnits]) {
     opmath_t<element_t> numbers[kUnits];

@@ -250,9 +250,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
       grads[g][e] = holds ? 0 : float(of_step.x[g]);
       if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step.h[g]);
     }
-    LLTM_JIT_UNROLLED(i, kParameters) {
-      grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
-    }
+    LLTM_JIT_UNROLLED(i, kParameters) grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
     // The gates' part of a gradient that a reset cuts off is still to come.
     const bool ends = resets && kControls != kGivenResets;
     grad_state_[0][e] = holds ? grad_h : ends ? 0 : float(of_step.old[0]);

@@ -66,9 +66,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
       float inputs[kElements] = {};
       if constexpr (kAdds) to_floats<scalar_t>(gates[g], inputs);
       // With two elements per lane, the other half of the pack does not matter.
-      LLTM_JIT_UNROLLED(i, 4) {
-        sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];
-      }
+      LLTM_JIT_UNROLLED(i, 4) sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];
     }
   }
 

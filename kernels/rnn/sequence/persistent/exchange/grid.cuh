@@ -45,47 +45,25 @@ namespace lltm_jit {
 constexpr uint32_t kNothing = ~0u;  // of bytes 0xff, two halves or a float that are no number
 
 template <int kWords>
-LLTM_JIT_DEVICE void store_sent(void* target, const uint32_t (&value)[kWords]) {
-  if constexpr (kWords == 4) {
-    asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(target),
-                 "r"(value[0]), "r"(value[1]), "r"(value[2]), "r"(value[3])
-                 : "memory");
-  } else if constexpr (kWords == 2) {
-    asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(target), "r"(value[0]),
-                 "r"(value[1])
-                 : "memory");
-  } else {
-    asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(target), "r"(value[0]) : "memory");
-  }
+LLTM_JIT_DEVICE void store_sent(void* target, const Words<kWords>& w) {
+  LLTM_JIT_STORE_WORDS("st.relaxed.gpu.global", w, "l", target);
 }
 template <int kWords>
-LLTM_JIT_DEVICE void send_words(void* target, const Words<kWords>& w) {
-  uint32_t value[kWords];
-  LLTM_JIT_UNROLLED(i, kWords) value[i] = min(w.value[i], kNothing - 1);  // as little a number
-  store_sent(target, value);
+LLTM_JIT_DEVICE void send_words(void* target, Words<kWords> w) {
+  LLTM_JIT_UNROLLED(i, kWords) w.value[i] = min(w.value[i], kNothing - 1);  // as little a number
+  store_sent(target, w);
 }
 template <int kWords>
 LLTM_JIT_DEVICE void reset_words(void* target) {
-  uint32_t value[kWords];
-  LLTM_JIT_UNROLLED(i, kWords) value[i] = kNothing;
-  store_sent(target, value);
+  Words<kWords> w;
+  LLTM_JIT_UNROLLED(i, kWords) w.value[i] = kNothing;
+  store_sent(target, w);
 }
 
 // The words that have arrived so far.
 template <int kWords>
 LLTM_JIT_DEVICE void load_sent(const void* source, Words<kWords>& w) {
-  if constexpr (kWords == 4) {
-    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
-                 : "l"(source)
-                 : "memory");
-  } else {
-    static_assert(kWords == 2);
-    asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
-                 : "=r"(w.value[0]), "=r"(w.value[1])
-                 : "l"(source)
-                 : "memory");
-  }
+  LLTM_JIT_LOAD_WORDS("ld.relaxed.gpu.global", w, "l", source);
 }
 template <int kWords>
 LLTM_JIT_DEVICE bool is_missing(const Words<kWords>& w) {

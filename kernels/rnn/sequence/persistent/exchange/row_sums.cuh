@@ -59,9 +59,7 @@ class RowSums<Cell, Shape, kPairs, true> {
   LLTM_JIT_DEVICE void moments(int step, const float (&numbers)[kElements][kCount],
                                float (&mean)[kElements], float (&inverse)[kElements]) const {
     Numbers one, sums = {}, squares = {};
-    LLTM_JIT_UNROLLED(row, kRows) {
-      one[row] = __shfl_sync(~0u, numbers[row][0], lane_.lane % kLanes);
-    }
+    LLTM_JIT_UNROLLED(row, kRows) one[row] = __shfl_sync(~0u, numbers[row][0], lane_.lane % kLanes);
     LLTM_JIT_UNROLLED2(e, kElements, i, kCount) {
       const float away = exists(e) ? numbers[e][i] - one[e % kRows] : 0;
       sums[e % kRows] += away, squares[e % kRows] += away * away;

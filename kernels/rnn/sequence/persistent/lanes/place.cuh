@@ -51,46 +51,30 @@ struct LanePlace {
   // Whether the unit of an element exists.
   LLTM_JIT_DEVICE bool has_unit(int e) const { return lane.unit_of(e) < hidden; }
 
-  // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array of units or of gates.
+  // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array where the
+  // recurrence's row begins with element `first`.
   LLTM_JIT_DEVICE int64_t step_of(int iteration) const {
     return recurrence.place_of(steps - 1 - static_cast<int>(keep(iteration)), steps);
   }
-  template <typename Array>
-  LLTM_JIT_DEVICE auto* of_units(const Array& array, int iteration) const {
-    return pack(array, iteration, recurrence.first_of_padded());
-  }
-  template <typename Array>
-  LLTM_JIT_DEVICE auto* of_gates(const Array& array, int iteration) const {
-    return pack(array, iteration, recurrence.first_gate());
-  }
-  // Forward: a pointer to the pack in the first computed step; to an existing pack if the lane has none.
-  template <typename Array>
-  LLTM_JIT_DEVICE auto* first_of_units(const Array& array) const {
-    return first(array, recurrence.first_unit());
-  }
-  template <typename Array>
-  LLTM_JIT_DEVICE auto* first_of_gates(const Array& array) const {
-    return first(array, recurrence.first_gate());
-  }
-  // From there to another gate, in bytes.
-  LLTM_JIT_DEVICE int gate_bytes(int gate) const { return kBytes * gate * gate_stride; }
-
- private:
-  static constexpr int kBytes = Shape::kShape.bytes;
-
   template <typename Array>
   LLTM_JIT_DEVICE auto* pack(const Array& array, int iteration, int first) const {
     return array.template as<char>() +
            kBytes * (step_of(iteration) * array.step_stride + lane.pack_row() * array.row_stride +
                      first + lane.pack_unit());
   }
+  // Forward: the same in the first computed step; an existing pack if the lane has none.
   template <typename Array>
-  LLTM_JIT_DEVICE auto* first(const Array& array, int first) const {
+  LLTM_JIT_DEVICE auto* first_pack(const Array& array, int first) const {
     const int64_t row = has_pack() ? lane.pack_row() : 0, unit = has_pack() ? lane.pack_unit() : 0;
     return array.template as<char>() +
            kBytes * (recurrence.place_of(0, sizes.steps) * array.step_stride +
                      row * array.row_stride + first + unit);
   }
+  // From there to another gate, in bytes.
+  LLTM_JIT_DEVICE int gate_bytes(int gate) const { return kBytes * gate * gate_stride; }
+
+ private:
+  static constexpr int kBytes = Shape::kShape.bytes;
 };
 
 // Backward: the place of a lane's pack of units or of gates, or of a step's cell states, in one iteration after the other.
@@ -119,8 +103,9 @@ class StepPointer {
 
  private:
   LLTM_JIT_DEVICE Pointer of(const LanePlace<Shape>& place, int iteration) const {
-    if constexpr (kWhat == Kept::Units) return place.of_units(array_, iteration);
-    if constexpr (kWhat == Kept::Gates) return place.of_gates(array_, iteration);
+    const auto& of = place.recurrence;
+    if constexpr (kWhat == Kept::Units) return place.pack(array_, iteration, of.first_of_padded());
+    if constexpr (kWhat == Kept::Gates) return place.pack(array_, iteration, of.first_gate());
     const int64_t steps = place.step_of(iteration) * array_.step_stride;
     return array_.template as<char>() + 4 * steps;
   }

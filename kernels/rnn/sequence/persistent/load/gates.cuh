@@ -21,7 +21,7 @@ class InputGates {
       : place_(place), ring_(place.lane, shared), array_(gates) {}
   LLTM_JIT_DEVICE void start(const LanePack<Shape>& pack) {
     exists_ = pack.exists();
-    from_ = place_.first_of_gates(array_);
+    from_ = place_.first_pack(array_, place_.recurrence.first_gate());
     step_bytes_.start(place_, array_.step_stride);
   }
 
@@ -32,9 +32,7 @@ class InputGates {
   LLTM_JIT_DEVICE void read(int step) {
     if (!place_.lane.finishes()) return;
     ring_.wait();
-    LLTM_JIT_UNROLLED(g, kGates) {
-      step_.gates[g] = ring_.pack(g);
-    }
+    LLTM_JIT_UNROLLED(g, kGates) step_.gates[g] = ring_.pack(g);
     bring(step + kShape.forward_stages() - 1);
   }
   LLTM_JIT_DEVICE void arrange() {
@@ -48,9 +46,7 @@ class InputGates {
   LLTM_JIT_DEVICE void bring(int step) {
     if (!place_.lane.finishes()) return;
     if (step < place_.steps) {
-      LLTM_JIT_UNROLLED(g, kGates) {
-        ring_.bring_pack(g, from_ + place_.gate_bytes(g), exists_);
-      }
+      LLTM_JIT_UNROLLED(g, kGates) ring_.bring_pack(g, from_ + place_.gate_bytes(g), exists_);
     }
     ring_.commit();
     from_ += step_bytes_(place_, array_.step_stride);

@@ -99,7 +99,8 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
         const SequenceArray old_h{args_.old_h, 0, place_.units()};
         const bool first = iteration + 1 == place_.steps;
         bring_pack(kOldOutput,
-                   first ? place_.of_units(old_h, iteration) : output_.next(place_, iteration + 1),
+                   first ? place_.pack(old_h, iteration, place_.recurrence.first_of_padded())
+                         : output_.next(place_, iteration + 1),
                    !first || args_.old_h);
       }
       if constexpr (kStates > 1) bring_cells(iteration);

@@ -47,9 +47,7 @@ LLTM_JIT_DEVICE auto load_transposed_tile(const LanePlace<Shape>& place, const A
     const bool exist = unit < place.hidden && k < place.hidden;
     const auto* from = place.recurrence.template weights<Number>(args) +
                        (int64_t(gate) * place.gate_size + k) * stride + unit;
-    LLTM_JIT_UNROLLED(i, 8) {
-      tile.value[i] = load_weight(from + i % 4 * stride + i / 4 * 2, exist);
-    }
+    LLTM_JIT_UNROLLED(i, 8) tile.value[i] = load_weight(from + i % 4 * stride + i / 4 * 2, exist);
   }
   return tile;
 }

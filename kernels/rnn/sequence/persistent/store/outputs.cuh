@@ -17,10 +17,10 @@ class Outputs {
                           const LanePack<Shape>& pack, const SequenceForwardArgs& args)
       : place_(place), elements_(elements), pack_(pack), args_(args) {}
   LLTM_JIT_DEVICE void start() {
-    output_ = place_.first_of_units(args_.output);
+    output_ = place_.first_pack(args_.output, place_.recurrence.first_unit());
     step_bytes_.start(place_, args_.output.step_stride);
     if constexpr (kSavesGates) {
-      saved_gates_ = place_.first_of_gates(args_.saved_gates);
+      saved_gates_ = place_.first_pack(args_.saved_gates, place_.recurrence.first_gate());
       gates_bytes_.start(place_, args_.saved_gates.step_stride);
     }
     if constexpr (kSaves) {
@@ -102,9 +102,7 @@ class Outputs {
   LLTM_JIT_DEVICE void write_cells(const Elements<Shape>& elements, T* cells,
                                    const State& state) const {
     LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
-      LLTM_JIT_UNROLLED(e, kElements) {
-        elements.template write<T>(cells, k - 1, e, state[k][e]);
-      }
+      LLTM_JIT_UNROLLED(e, kElements) elements.template write<T>(cells, k - 1, e, state[k][e]);
     }
   }
 
