@@ -2,7 +2,7 @@
 #pragma once
 
 #include "rnn/sequence/persistent/cell/forward.cuh"
-#include "rnn/sequence/persistent/exchange/exchange.cuh"
+#include "rnn/sequence/persistent/exchange/grid.cuh"
 #include "rnn/sequence/persistent/exchange/old_h.cuh"
 #include "rnn/sequence/persistent/load/gates.cuh"
 #include "rnn/sequence/persistent/load/weights.cuh"

@@ -32,8 +32,7 @@ template <typename Cell, typename scalar_t, typename Shape, SequenceControls kCo
           bool kAllStates>
 class BackwardCell : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
-  using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kHalves,
-      Facts::kAdds;
+  using Facts::kGates, Facts::kStates, Facts::kElements, Facts::kHalves, Facts::kAdds;
   static constexpr int kParameters = CellTraits<Cell>::kParameters;
   using T = GateNumber<scalar_t>;
   using Step = CellStep<Cell, T>;

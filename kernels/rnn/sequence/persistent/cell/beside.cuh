@@ -7,7 +7,7 @@
 #pragma once
 
 #include "rnn/sequence/persistent/cell/backward.cuh"
-#include "rnn/sequence/persistent/exchange/exchange.cuh"
+#include "rnn/sequence/persistent/exchange/grid.cuh"
 #include "rnn/sequence/persistent/load/saved_steps.cuh"
 
 namespace lltm_jit {

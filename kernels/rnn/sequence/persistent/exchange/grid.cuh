@@ -37,8 +37,7 @@
 // own weights there when the kernel starts, and reads them at each step, one tile ahead of its products.
 #pragma once
 
-#include "rnn/sequence/persistent/exchange/place.cuh"
-#include "rnn/sequence/persistent/lanes/lane.cuh"
+#include "rnn/sequence/persistent/exchange/cluster.cuh"
 
 namespace lltm_jit {
 
@@ -122,5 +121,9 @@ class GridExchange {
   char* memory_;
   uint32_t part_;  // where in an operand this lane's part is
 };
+
+template <typename Shape, int kArrays>
+using Exchange = std::conditional_t<Shape::kShape.grid, GridExchange<Shape, kArrays>,
+                                    ClusterExchange<Shape, kArrays>>;
 
 }  // namespace lltm_jit

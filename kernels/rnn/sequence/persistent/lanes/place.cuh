@@ -48,9 +48,6 @@ struct LanePlace {
     return lane.pack_row() < rows && lane.pack_unit() < gate_size;
   }
 
-  // Whether the unit of an element exists.
-  LLTM_JIT_DEVICE bool has_unit(int e) const { return lane.unit_of(e) < hidden; }
-
   // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array where the
   // recurrence's row begins with element `first`.
   LLTM_JIT_DEVICE int64_t step_of(int iteration) const {

@@ -1,7 +1,7 @@
 // The gradient of a step's output: the products of the next step's gate gradients and the weights.
 #pragma once
 
-#include "rnn/sequence/persistent/exchange/exchange.cuh"
+#include "rnn/sequence/persistent/exchange/grid.cuh"
 #include "rnn/sequence/persistent/products/group_sum.cuh"
 #include "rnn/sequence/persistent/products/warp_weights.cuh"
 
@@ -23,7 +23,6 @@ class AllGradients {
   static constexpr int kWeights = kSums + kShape.sum_bytes(1);
 
  public:
-  using Numbers = typename Weights::Numbers;
   using Packs = Words<kWords>[kGates];
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kGates) + kShape.inverse_bytes();
 
@@ -172,7 +171,6 @@ class PartGradients {
   static constexpr int kWeights = kOperands + 2 * kOperandBytes;
 
  public:
-  using Numbers = typename Weights::Numbers;
   using Packs = Words<kWords>[kGates];
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kOutputs);
 

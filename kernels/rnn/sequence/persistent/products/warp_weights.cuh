@@ -2,10 +2,24 @@
 #pragma once
 
 #include "rnn/sequence/persistent/exchange/grid.cuh"
-#include "rnn/sequence/persistent/products/for_constants.cuh"
 #include "rnn/sequence/persistent/products/tile.cuh"
 
 namespace lltm_jit {
+
+// What a function calls if there is nothing to do.
+struct Nothing {
+  __device__ void operator()() const {}
+};
+
+// Calls function(i) for constants i. The compiler ignores `#pragma unroll` on large loops, and then their arrays
+// are in memory.
+template <int kCount, int kFirst = 0, typename Function>
+LLTM_JIT_DEVICE void for_constants(const Function& function) {
+  if constexpr (kFirst < kCount) {
+    function(std::integral_constant<int, kFirst>());
+    for_constants<kCount, kFirst + 1>(function);
+  }
+}
 
 // A warp's weights, for its group and its part of k. kOperands: the number of arrays of B, one for all gates or one for
 // each. kSmall: a small block of floats. kInHalves: B is as Note [Sent as multiplied] says.
