@@ -131,28 +131,32 @@ struct CellStep {
   LLTM_JIT_HOST_DEVICE const T& sum(int g) const { return const_cast<CellStep*>(this)->sum(g); }
 };
 
+// Calls step() with what such a cell has of `h` and `p`.
+template <typename Cell, typename T>
+LLTM_JIT_HOST_DEVICE void call_step(const T (&x)[Cell::kGates], const T (&h)[Cell::kGates],
+                                    const T (&p)[CellTraits<Cell>::kParametersRoom],
+                                    const T (&old)[Cell::kStates], T (&now)[Cell::kStates]) {
+  using Traits = CellTraits<Cell>;
+  if constexpr (!Traits::kProduct && Traits::kParameters > 0) {
+    Cell::step(x, p, old, now);
+  } else if constexpr (!Traits::kProduct) {
+    Cell::step(x, old, now);
+  } else if constexpr (Traits::kParameters > 0) {
+    Cell::step(x, h, p, old, now);
+  } else {
+    Cell::step(x, h, old, now);
+  }
+}
+
 template <typename Cell, typename T>
 LLTM_JIT_HOST_DEVICE void run_step(const CellStep<Cell, T>& in, T (&now)[Cell::kStates]) {
   using Traits = CellTraits<Cell>;
-  if constexpr (!Traits::kProduct && Traits::kParameters > 0) {
-    Cell::step(in.x, in.p, in.old, now);
-  } else if constexpr (!Traits::kProduct) {
-    Cell::step(in.x, in.old, now);
+  if constexpr (Traits::kAddsGates) {
+    T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
+    LLTM_JIT_UNROLLED(g, Traits::kGates) zeros[g] = T(-0.0);
+    call_step<Cell>(in.x, zeros, in.p, in.old, now);
   } else {
-    const auto with = [&](const T(&h)[Traits::kGates]) {
-      if constexpr (Traits::kParameters > 0) {
-        Cell::step(in.x, h, in.p, in.old, now);
-      } else {
-        Cell::step(in.x, h, in.old, now);
-      }
-    };
-    if constexpr (Traits::kAddsGates) {
-      T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
-      LLTM_JIT_UNROLLED(g, Traits::kGates) zeros[g] = T(-0.0);
-      with(zeros);
-    } else {
-      with(in.h);
-    }
+    call_step<Cell>(in.x, in.h, in.p, in.old, now);
   }
 }
 
