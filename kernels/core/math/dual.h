@@ -45,8 +45,7 @@ LLTM_JIT_HOST_DEVICE Dual<T, kPartials> choose(const T& x, const T& y, const Dua
                                                const Dual<T, kPartials>& b) {
   Dual<T, kPartials> result(Math<T>::where_greater(x, y, a.value, b.value));
   result.active = a.active | b.active;
-  LLTM_JIT_UNROLL
-  for (int k = 0; k < kPartials; ++k) {
+  LLTM_JIT_UNROLLED(k, kPartials) {
     if (!result.depends_on(k)) continue;
     result.partials[k] = Math<T>::where_greater(x, y, a.depends_on(k) ? a.partials[k] : T(0),
                                                 b.depends_on(k) ? b.partials[k] : T(0));
@@ -59,8 +58,7 @@ template <typename T, int kPartials>
 LLTM_JIT_HOST_DEVICE Dual<T, kPartials> chain(const Dual<T, kPartials>& a, T value, T derivative) {
   Dual<T, kPartials> result(value);
   result.active = a.active;
-  LLTM_JIT_UNROLL
-  for (int k = 0; k < kPartials; ++k) {
+  LLTM_JIT_UNROLLED(k, kPartials) {
     if (a.depends_on(k)) result.partials[k] = derivative * a.partials[k];
   }
   return result;
@@ -72,8 +70,7 @@ LLTM_JIT_HOST_DEVICE Dual<T, kPartials> chain(const Dual<T, kPartials>& a, T by_
                                               const Dual<T, kPartials>& b, T by_b, T value) {
   Dual<T, kPartials> result(value);
   result.active = a.active | b.active;
-  LLTM_JIT_UNROLL
-  for (int k = 0; k < kPartials; ++k) {
+  LLTM_JIT_UNROLLED(k, kPartials) {
     if (a.depends_on(k) && b.depends_on(k)) {
       result.partials[k] = by_a * a.partials[k] + by_b * b.partials[k];
     } else if (a.depends_on(k)) {

@@ -7,17 +7,20 @@
 #include <cstdint>
 
 #if defined(__CUDACC__)
+#define LLTM_JIT_DEVICE __device__ __forceinline__
 #define LLTM_JIT_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define LLTM_JIT_HOST_DEVICE inline
-#endif
-
-// Marks a loop over an array's few items to be unrolled, so that the array lives in registers.
-#if defined(__CUDACC__)
 #define LLTM_JIT_UNROLL _Pragma("unroll")
 #else
+#define LLTM_JIT_HOST_DEVICE inline
 #define LLTM_JIT_UNROLL _Pragma("GCC unroll 32")
 #endif
+
+// Unrolled loops over the few items of arrays, so that the arrays live in registers: i from 0, or from `first`, to
+// end - 1; and for each i the same for j.
+#define LLTM_JIT_UNROLLED(i, end) LLTM_JIT_UNROLLED_FROM(i, 0, end)
+#define LLTM_JIT_UNROLLED_FROM(i, first, end) LLTM_JIT_UNROLL for (int i = first; i < (end); ++i)
+#define LLTM_JIT_UNROLLED2(i, end_of_i, j, end_of_j) \
+  LLTM_JIT_UNROLLED(i, end_of_i) LLTM_JIT_UNROLL for (int j = 0; j < (end_of_j); ++j)
 
 namespace lltm_jit {
 

@@ -16,6 +16,21 @@ __device__ __forceinline__ void sync_block(int threads) {
   asm volatile("bar.sync 0, %0;" ::"r"(threads) : "memory");
 }
 
+// In another block of the cluster, the place with this block's address.
+__device__ __forceinline__ uint32_t address_in(uint32_t address, int block) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+  return there;
+}
+
+// A barrier of the cluster's threads, after which they see each other's writes.
+__device__ __forceinline__ void synchronize_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
 // A barrier goes through phases. A phase ends when `threads` threads have arrived, and all bytes
 // that they announced.
 __device__ __forceinline__ void init_barrier(uint32_t barrier, int threads) {

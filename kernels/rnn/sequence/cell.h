@@ -69,56 +69,26 @@ struct CellOf {
   using New = T (&)[states];
 };
 
-template <typename Cell, typename = void>
-struct CellParameters : std::integral_constant<int, 0> {};
-template <typename Cell>
-struct CellParameters<Cell, std::void_t<decltype(Cell::kParameters)>>
-    : std::integral_constant<int, Cell::kParameters> {};
-
-template <typename Cell, typename = void>
-struct CellAddsGates : std::false_type {};
-template <typename Cell>
-struct CellAddsGates<Cell, std::void_t<decltype(Cell::kAddsGates)>>
-    : std::bool_constant<Cell::kAddsGates> {};
-
-// Whether a cell of this package says that its output is within -1 and 1.
-template <typename Cell, typename = void>
-struct CellIsBounded : std::false_type {};
-template <typename Cell>
-struct CellIsBounded<Cell, std::void_t<decltype(Cell::kIsBounded)>>
-    : std::bool_constant<Cell::kIsBounded> {};
-
-// Whether a cell has recurrent weights; and if not, whether it is linear in its states.
-template <typename Cell, typename = void>
-struct CellProduct : std::true_type {};
-template <typename Cell>
-struct CellProduct<Cell, std::void_t<decltype(Cell::kProduct)>>
-    : std::bool_constant<Cell::kProduct> {};
-template <typename Cell, typename = void>
-struct CellIsLinear : std::false_type {};
-template <typename Cell>
-struct CellIsLinear<Cell, std::void_t<decltype(Cell::kLinear)>>
-    : std::bool_constant<Cell::kLinear> {};
-
-// What a cell has normalised: whether its gates, and which state, or -1.
-template <typename Cell, typename = void>
-struct CellNormalisesGates : std::false_type {};
-template <typename Cell>
-struct CellNormalisesGates<Cell, std::void_t<decltype(Cell::kNormalisesGates)>>
-    : std::bool_constant<Cell::kNormalisesGates> {};
-template <typename Cell, typename = void>
-struct CellNormalisedState : std::integral_constant<int, -1> {};
-template <typename Cell>
-struct CellNormalisedState<Cell, std::void_t<decltype(Cell::kNormalisedState)>>
-    : std::integral_constant<int, Cell::kNormalisedState> {};
-template <typename Cell, typename = void>
-struct CellEpsilon {
-  static constexpr double kValue = 1e-5;
-};
-template <typename Cell>
-struct CellEpsilon<Cell, std::void_t<decltype(Cell::kEpsilon)>> {
-  static constexpr double kValue = Cell::kEpsilon;
-};
+// Trait<Cell>::value is a constant of the cell or, if the cell has no such constant, `otherwise`. (kIsBounded, for
+// cells of this package alone: the output is within -1 and 1.)
+#define LLTM_JIT_CELL_CONSTANT(Trait, type, constant, otherwise) \
+  template <typename Cell, typename = void>                      \
+  struct Trait {                                                 \
+    static constexpr type value = otherwise;                     \
+  };                                                             \
+  template <typename Cell>                                       \
+  struct Trait<Cell, std::void_t<decltype(Cell::constant)>> {    \
+    static constexpr type value = Cell::constant;                \
+  };
+LLTM_JIT_CELL_CONSTANT(CellParameters, int, kParameters, 0)
+LLTM_JIT_CELL_CONSTANT(CellAddsGates, bool, kAddsGates, false)
+LLTM_JIT_CELL_CONSTANT(CellIsBounded, bool, kIsBounded, false)
+LLTM_JIT_CELL_CONSTANT(CellProduct, bool, kProduct, true)
+LLTM_JIT_CELL_CONSTANT(CellIsLinear, bool, kLinear, false)
+LLTM_JIT_CELL_CONSTANT(CellNormalisesGates, bool, kNormalisesGates, false)
+LLTM_JIT_CELL_CONSTANT(CellNormalisedState, int, kNormalisedState, -1)
+LLTM_JIT_CELL_CONSTANT(CellEpsilon, double, kEpsilon, 1e-5)
+#undef LLTM_JIT_CELL_CONSTANT
 
 // The sizes of a cell's arrays, none of which may be empty.
 template <typename Cell>
@@ -132,7 +102,7 @@ struct CellTraits {
   static constexpr bool kNormalisesGates = CellNormalisesGates<Cell>::value;
   static constexpr int kNormalisedState = CellNormalisedState<Cell>::value;
   static constexpr bool kNormalises = kNormalisesGates || kNormalisedState >= 0;
-  static constexpr double kEpsilon = CellEpsilon<Cell>::kValue;
+  static constexpr double kEpsilon = CellEpsilon<Cell>::value;
   static_assert(!(kProduct && kLinear), "a cell with kLinear has no product");
   static_assert(kProduct || !kNormalises, "a cell without a product has nothing normalised");
   static_assert(kNormalisedState < kStates, "a cell has the state that is normalised");
@@ -148,31 +118,45 @@ template <typename Cell, typename T>
 struct CellStep {
   using Traits = CellTraits<Cell>;
   T x[Traits::kGates], h[Traits::kHiddenRoom], p[Traits::kParametersRoom], old[Traits::kStates];
+
+  // The sum of a gate's parts, or its hidden part if the cell does not add them: what a forward pass saves, and what a
+  // cell normalises.
+  LLTM_JIT_HOST_DEVICE T& sum(int g) {
+    if constexpr (Traits::kAddsGates) {
+      return x[g];
+    } else {
+      return h[g];
+    }
+  }
+  LLTM_JIT_HOST_DEVICE const T& sum(int g) const { return const_cast<CellStep*>(this)->sum(g); }
 };
+
+// Calls step() with what such a cell has of `h` and `p`.
+template <typename Cell, typename T>
+LLTM_JIT_HOST_DEVICE void call_step(const T (&x)[Cell::kGates], const T (&h)[Cell::kGates],
+                                    const T (&p)[CellTraits<Cell>::kParametersRoom],
+                                    const T (&old)[Cell::kStates], T (&now)[Cell::kStates]) {
+  using Traits = CellTraits<Cell>;
+  if constexpr (!Traits::kProduct && Traits::kParameters > 0) {
+    Cell::step(x, p, old, now);
+  } else if constexpr (!Traits::kProduct) {
+    Cell::step(x, old, now);
+  } else if constexpr (Traits::kParameters > 0) {
+    Cell::step(x, h, p, old, now);
+  } else {
+    Cell::step(x, h, old, now);
+  }
+}
 
 template <typename Cell, typename T>
 LLTM_JIT_HOST_DEVICE void run_step(const CellStep<Cell, T>& in, T (&now)[Cell::kStates]) {
   using Traits = CellTraits<Cell>;
-  if constexpr (!Traits::kProduct && Traits::kParameters > 0) {
-    Cell::step(in.x, in.p, in.old, now);
-  } else if constexpr (!Traits::kProduct) {
-    Cell::step(in.x, in.old, now);
+  if constexpr (Traits::kAddsGates) {
+    T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
+    LLTM_JIT_UNROLLED(g, Traits::kGates) zeros[g] = T(-0.0);
+    call_step<Cell>(in.x, zeros, in.p, in.old, now);
   } else {
-    const auto with = [&](const T(&h)[Traits::kGates]) {
-      if constexpr (Traits::kParameters > 0) {
-        Cell::step(in.x, h, in.p, in.old, now);
-      } else {
-        Cell::step(in.x, h, in.old, now);
-      }
-    };
-    if constexpr (Traits::kAddsGates) {
-      T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
-      LLTM_JIT_UNROLL
-      for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(-0.0);
-      with(zeros);
-    } else {
-      with(in.h);
-    }
+    call_step<Cell>(in.x, in.h, in.p, in.old, now);
   }
 }
 
@@ -202,8 +186,7 @@ class CellDerivative {
   // One whose numbers for_numbers() sets, as the same cell has them in another type.
   template <typename Other>
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const CellDerivative<Cell, Other>& other) {
-    LLTM_JIT_UNROLL
-    for (int s = 0; s < Traits::kStates; ++s) now_[s].active = other.active(s);
+    LLTM_JIT_UNROLLED(s, Traits::kStates) now_[s].active = other.active(s);
   }
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) {
     CellStep<Cell, Number> variables;
@@ -227,12 +210,8 @@ class CellDerivative {
   // Calls function(number) for the numbers of this object, in an order that depends on the cell alone.
   template <typename Function>
   LLTM_JIT_HOST_DEVICE void for_numbers(const Function& function) {
-    LLTM_JIT_UNROLL
-    for (int s = 0; s < Traits::kStates; ++s) {
-      LLTM_JIT_UNROLL
-      for (int i = 0; i < kVariables; ++i) {
-        if (now_[s].depends_on(i)) function(now_[s].partials[i]);
-      }
+    LLTM_JIT_UNROLLED2(s, Traits::kStates, i, kVariables) {
+      if (now_[s].depends_on(i)) function(now_[s].partials[i]);
     }
   }
   LLTM_JIT_HOST_DEVICE uint32_t active(int state) const { return now_[state].active; }
@@ -240,17 +219,14 @@ class CellDerivative {
  private:
   template <int kFirst, int kCount, int kRoom>
   static LLTM_JIT_HOST_DEVICE void number(const T (&values)[kRoom], Number (&variables)[kRoom]) {
-    LLTM_JIT_UNROLL
-    for (int i = 0; i < kCount; ++i) variables[i] = Number::variable(values[i], kFirst + i);
+    LLTM_JIT_UNROLLED(i, kCount) variables[i] = Number::variable(values[i], kFirst + i);
   }
 
   template <int kFirst, int kCount, int kRoom>
   LLTM_JIT_HOST_DEVICE void gather(const T (&grad_now)[Traits::kStates], T (&grads)[kRoom]) const {
-    LLTM_JIT_UNROLL
-    for (int i = 0; i < kCount; ++i) {
+    LLTM_JIT_UNROLLED(i, kCount) {
       bool any = false;
-      LLTM_JIT_UNROLL
-      for (int s = 0; s < Traits::kStates; ++s) {
+      LLTM_JIT_UNROLLED(s, Traits::kStates) {
         if (!now_[s].depends_on(kFirst + i)) continue;
         const T part = now_[s].partials[kFirst + i] * grad_now[s];
         grads[i] = any ? grads[i] + part : part;
@@ -278,8 +254,7 @@ class CellDerivative<Cell, T, true> {
   template <typename Function>
   LLTM_JIT_HOST_DEVICE void for_numbers(const Function& function) {
     const auto of = [&](auto& numbers, int count) {
-      LLTM_JIT_UNROLL
-      for (int i = 0; i < count; ++i) function(numbers[i]);
+      LLTM_JIT_UNROLLED(i, count) function(numbers[i]);
     };
     of(in_.x, Traits::kGates);
     if constexpr (!Traits::kAddsGates) of(in_.h, Traits::kGates);
@@ -291,8 +266,7 @@ class CellDerivative<Cell, T, true> {
     Step grads;
     if constexpr (Traits::kAddsGates) {
       T none[Traits::kGates], unused[Traits::kGates];
-      LLTM_JIT_UNROLL
-      for (int g = 0; g < Traits::kGates; ++g) none[g] = T(0);
+      LLTM_JIT_UNROLLED(g, Traits::kGates) none[g] = T(0);
       backward(none, grad_now, grads, unused);
     } else {
       backward(in_.h, grad_now, grads, grads.h);

@@ -26,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/launch/api.h"
 #include "core/math/scalar.h"
@@ -57,14 +58,18 @@ enum SequenceSaves : int {
 // An array of steps and rows with any strides, in elements; a step's may be negative, for sequences that run
 // backwards. The rows themselves are dense. Two directions share the array: the second one begins with the last of
 // these steps.
-struct SequenceArray {
-  const void* data;  // of the first step that is computed; or null
+template <typename Data>
+struct StridedArray {
+  Data* data;  // of the first step that is computed; or null
   int64_t step_stride, row_stride;
+
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE auto* as() const {
+    return static_cast<std::conditional_t<std::is_const_v<Data>, const T, T>*>(data);
+  }
 };
-struct MutableSequenceArray {
-  void* data;
-  int64_t step_stride, row_stride;
-};
+using SequenceArray = StridedArray<const void>;
+using MutableSequenceArray = StridedArray<void>;
 
 constexpr int64_t kWholeAccess = 4, kLine = 8;  // elements; of half, 16 bytes are a line
 // The size that units, or a row, are padded to.

@@ -61,7 +61,7 @@ struct Part {
   int64_t row0;
   int first_stage, stages, stages_of_h;
 
-  __device__ __forceinline__ explicit Part(const LltmCellArgs& args) {
+  LLTM_JIT_DEVICE explicit Part(const LltmCellArgs& args) {
     const int hidden = int(args.hidden_size), unit_tiles = ceil_div(hidden, Shape::kUnits);
     const int tile = int(blockIdx.x) / kClusterBlocks;
     rank = int(blockIdx.x) % kClusterBlocks;
@@ -76,8 +76,8 @@ struct Part {
 
 // One thread fetches every stage into its slot, once the products of the slot's previous stage have ended.
 template <typename Shape>
-__device__ __forceinline__ void bring_operands(SharedMemory<Shape>& shared, const Part<Shape>& part,
-                                               const OperandMaps& maps, int hidden) {
+LLTM_JIT_DEVICE void bring_operands(SharedMemory<Shape>& shared, const Part<Shape>& part,
+                                    const OperandMaps& maps, int hidden) {
   for (int i = 0; i < part.stages; ++i) {
     const int slot = i % Shape::kStages, round = i / Shape::kStages;
     if (round > 0) shared.empty[slot].wait((round - 1) % 2);
@@ -99,8 +99,8 @@ __device__ __forceinline__ void bring_operands(SharedMemory<Shape>& shared, cons
 }
 
 template <typename Shape>
-__device__ __forceinline__ void multiply(SharedMemory<Shape>& shared, const Part<Shape>& part,
-                                         float (&sums)[Shape::kN / 2]) {
+LLTM_JIT_DEVICE void multiply(SharedMemory<Shape>& shared, const Part<Shape>& part,
+                              float (&sums)[Shape::kN / 2]) {
   const int warpgroup = threadIdx.x / 128;
   for (int i = 0; i < part.stages; ++i) {
     const int slot = i % Shape::kStages;
@@ -132,7 +132,7 @@ struct Epilogue {
   scalar_t biases[kPasses][3][2];
   cell_t cells[kPasses][2];
 
-  __device__ __forceinline__ Place place(int pass) const {
+  LLTM_JIT_DEVICE Place place(int pass) const {
     const int pair = min(int(threadIdx.x) + pass * Shape::kMathThreads, kPairs - 1);
     const int lane = pair % 32, half = pair / 32 % 2, four = pair / 64 % kUnitFours;
     const int own_warp = pair / 64 / kUnitFours;
@@ -140,44 +140,33 @@ struct Epilogue {
             part.row0 + (part.rank * Shape::kOwnWarps + own_warp) * 16 + half * 8 + lane / 4};
   }
 
-  __device__ __forceinline__ Epilogue(const LltmCellArgs& args, const Part<Shape>& part)
+  LLTM_JIT_DEVICE Epilogue(const LltmCellArgs& args, const Part<Shape>& part)
       : args(args), part(part) {
     const int hidden = int(args.hidden_size);
     // Without a bias, any readable elements will do: they are ignored.
     const auto* bias = static_cast<const scalar_t*>(args.bias ? args.bias : args.weights);
     const auto* old_cell = static_cast<const cell_t*>(args.old_cell);
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
+    LLTM_JIT_UNROLLED(pass, kPasses) {
       const Place to = place(pass);
       const int unit = min(to.unit, hidden - 2);
       const int64_t row = min(to.row, args.batch_size - 1);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {  // one by one, because neither must be aligned
+      LLTM_JIT_UNROLLED(e, 2) {  // one by one, because neither must be aligned
         cells[pass][e] = old_cell[row * hidden + unit + e];
-#pragma unroll
-        for (int gate = 0; gate < 3; ++gate) {
-          biases[pass][gate][e] = bias[gate * hidden + unit + e];
-        }
+        LLTM_JIT_UNROLLED(gate, 3) biases[pass][gate][e] = bias[gate * hidden + unit + e];
       }
     }
   }
 
   // Adds the four blocks' sums, always in the same order.
-  __device__ __forceinline__ void finish(const SharedMemory<Shape>& shared) const {
+  LLTM_JIT_DEVICE void finish(const SharedMemory<Shape>& shared) const {
     float pre[kPasses][3][2];
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
+    LLTM_JIT_UNROLLED(pass, kPasses) {
       const Place from = place(pass);
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
+      LLTM_JIT_UNROLLED(gate, 3) {
         auto& sum = pre[pass][gate];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          sum[e] = args.bias ? to_opmath(biases[pass][gate][e]) : 0.0f;
-        }
+        LLTM_JIT_UNROLLED(e, 2) sum[e] = args.bias ? to_opmath(biases[pass][gate][e]) : 0.0f;
         const int four = gate * kUnitFours + from.four;
-#pragma unroll
-        for (int block = 0; block < kClusterBlocks; ++block) {
+        LLTM_JIT_UNROLLED(block, kClusterBlocks) {
           const auto& sums = shared.received[block][from.own_warp][four][threadIdx.x % 32];
           const float2 two = reinterpret_cast<const float2*>(&sums)[from.half];
           sum[0] += two.x;
@@ -185,8 +174,7 @@ struct Epilogue {
         }
       }
     }
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
+    LLTM_JIT_UNROLLED(pass, kPasses) {
       const Place to = place(pass);
       const FinishedUnits<scalar_t, cell_t, 2> units(pre[pass], cells[pass]);
       if (int(threadIdx.x) + pass * Shape::kMathThreads < kPairs && to.unit < args.hidden_size &&
@@ -237,8 +225,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? Shape::kThreads : 1, 1)
   // All 16 rows of a warp are finished by one block.
   auto* mine = shared.received[part.rank][warp % Shape::kOwnWarps][0] + lane;
   auto* to = static_cast<float4*>(__cluster_map_shared_rank(mine, warp / Shape::kOwnWarps));
-#pragma unroll
-  for (int four = 0; four < Shape::kFours; ++four) {
+  LLTM_JIT_UNROLLED(four, Shape::kFours) {
     const float* sum = sums + four * 4;
     to[four * 32] = make_float4(sum[0], sum[1], sum[2], sum[3]);
   }
@@ -280,23 +267,18 @@ cudaError_t ask_gpu(int device, LltmGpu* gpu) {
   using Shape = LargeCluster<Half>;  // all shapes run one block per SM
   const auto kernel = lltm_cluster_cell_kernel<Shape, Half>;
   cudaFuncAttributes code{};
-  cudaError_t error = cudaFuncGetAttributes(&code, kernel);
+  LLTM_JIT_TRY(cudaFuncGetAttributes(&code, kernel));
   gpu->architecture = code.ptxVersion;
   gpu->wgmma = code.maxThreadsPerBlock > 1;
-  if (error == cudaSuccess) {
-    error =
-        cudaDeviceGetAttribute(&gpu->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&gpu->sms, cudaDevAttrMultiProcessorCount, device);
-  }
+  LLTM_JIT_TRY(
+      cudaDeviceGetAttribute(&gpu->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  LLTM_JIT_TRY(cudaDeviceGetAttribute(&gpu->sms, cudaDevAttrMultiProcessorCount, device));
   gpu->clusters = 0;
-  if (error == cudaSuccess && gpu->wgmma) {
-    error = allow_all_shared_memory(kernel);
-    gpu->clusters =
-        clusters_at_once(kernel, kClusterBlocks, Shape::kThreads, int(sizeof(SharedMemory<Shape>)));
-  }
-  return error;
+  if (!gpu->wgmma) return cudaSuccess;
+  LLTM_JIT_TRY(allow_all_shared_memory(kernel));
+  gpu->clusters =
+      clusters_at_once(kernel, kClusterBlocks, Shape::kThreads, int(sizeof(SharedMemory<Shape>)));
+  return cudaSuccess;
 }
 
 }  // namespace

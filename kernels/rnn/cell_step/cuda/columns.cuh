@@ -17,7 +17,7 @@ struct Columns {
   int64_t batch_size;
 
   template <typename Args>
-  __device__ __forceinline__ explicit Columns(const Args& args)
+  LLTM_JIT_DEVICE explicit Columns(const Args& args)
       : old_h(static_cast<const scalar_t*>(args.old_h)),
         input(static_cast<const scalar_t*>(args.input)),
         old_h_stride(args.old_h_stride),
@@ -31,18 +31,18 @@ struct Columns {
     const scalar_t* input;  // hidden_size before the row's first element
     int hidden_size;
     bool inside;
-    __device__ __forceinline__ const scalar_t* at(int column) const {
+    LLTM_JIT_DEVICE const scalar_t* at(int column) const {
       return (column < hidden_size ? old_h : input) + column;
     }
   };
-  __device__ __forceinline__ Row row(int64_t row) const {
+  LLTM_JIT_DEVICE Row row(int64_t row) const {
     const bool inside = row < batch_size;
     if (!inside) row = 0;
     return {old_h + row * old_h_stride, input + row * input_stride - hidden_size, hidden_size,
             inside};
   }
 
-  __device__ __forceinline__ Line<scalar_t> column(int column) const {
+  LLTM_JIT_DEVICE Line<scalar_t> column(int column) const {
     const bool inside = column < width;
     if (!inside) column = 0;
     return column < hidden_size

@@ -14,15 +14,13 @@ struct Math<FastFloat> : FloatMath<FastFunctions> {
   // Below this, exp(x) - 1 and similar differences lose bits that the series keep.
   static constexpr float kSmall = 0.25f;
 
-  static __device__ __forceinline__ FastFloat exp(FastFloat x) {
-    return FastFloat(__expf(x.value));
-  }
-  static __device__ __forceinline__ FastFloat expm1(FastFloat x) {
+  static LLTM_JIT_DEVICE FastFloat exp(FastFloat x) { return FastFloat(__expf(x.value)); }
+  static LLTM_JIT_DEVICE FastFloat expm1(FastFloat x) {
     const float t = x.value;
     const float series = t * (1 + t * (1 / 2.f + t * (1 / 6.f + t * (1 / 24.f + t * (1 / 120.f)))));
     return FastFloat(fabsf(t) < kSmall ? series : __expf(t) - 1);
   }
-  static __device__ __forceinline__ FastFloat tanh(FastFloat x) {
+  static LLTM_JIT_DEVICE FastFloat tanh(FastFloat x) {
     const float t = fabsf(x.value), square = t * t;
     const float series =
         t * (1 + square * (-1 / 3.f + square * (2 / 15.f + square * (-17 / 315.f))));

@@ -15,11 +15,9 @@ struct FinishedUnits {
   using opmath = opmath_t<scalar_t>;
   opmath h[kCount], cell[kCount], gates[3][kCount];
 
-  __device__ __forceinline__ FinishedUnits(const opmath (&pre)[3][kCount],
-                                           const cell_t (&old_cell)[kCount]) {
+  LLTM_JIT_DEVICE FinishedUnits(const opmath (&pre)[3][kCount], const cell_t (&old_cell)[kCount]) {
     using T = std::conditional_t<sizeof(scalar_t) == 2, FastFloat, opmath>;
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) {
+    LLTM_JIT_UNROLLED(e, kCount) {
       const auto active = lltm_activate<T>({T(pre[0][e]), T(pre[1][e]), T(pre[2][e])});
       const auto state = lltm_new_state<T>(active, T(to_opmath(old_cell[e])));
       h[e] = opmath(state.h);
@@ -30,14 +28,13 @@ struct FinishedUnits {
     }
   }
 
-  __device__ __forceinline__ void store(const LltmCellArgs& args, int64_t row, int unit) const {
+  LLTM_JIT_DEVICE void store(const LltmCellArgs& args, int64_t row, int unit) const {
     const int64_t hidden = args.hidden_size, index = row * hidden + unit;
     store_pack<kCount>(static_cast<scalar_t*>(args.new_h) + index, h);
     store_pack<kCount>(static_cast<cell_t*>(args.new_cell) + index, cell);
     if (args.gates) {
       auto* to = static_cast<scalar_t*>(args.gates) + index + row * 2 * hidden;
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) store_pack<kCount>(to + gate * hidden, gates[gate]);
+      LLTM_JIT_UNROLLED(gate, 3) store_pack<kCount>(to + gate * hidden, gates[gate]);
     }
   }
 };

@@ -50,30 +50,24 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   scalar_t biases[kItems][3];
   cell_t cells[kItems][1];
   const auto load_inputs = [&] {
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
+    LLTM_JIT_UNROLLED(i, kItems) {
       const int item = threadIdx.x + i * Shape::kThreads;
       const int64_t row = min(row0 + item / Shape::kUnits, args.batch_size - 1);
       const int unit = min(unit0 + item % Shape::kUnits, hidden - 1);
       cells[i][0] = old_cells[row * hidden + unit];
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
-        biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t{};
-      }
+      LLTM_JIT_UNROLLED(gate, 3) biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t{};
     }
   };
   const auto tile = tile_gemm<Shape, kChunk>(shared, args.plan.forward_stages, width, x_line,
                                              weights_line, load_inputs);
 
-#pragma unroll
-  for (int i = 0; i < kItems; ++i) {
+  LLTM_JIT_UNROLLED(i, kItems) {
     const int item = threadIdx.x + i * Shape::kThreads;
     const int m = item / Shape::kUnits, u = item % Shape::kUnits;
     const int64_t row = row0 + m;
     const int unit = unit0 + u;
     opmath pre[3][1];
-#pragma unroll
-    for (int gate = 0; gate < 3; ++gate) {
+    LLTM_JIT_UNROLLED(gate, 3) {
       tile.values(m, gate * Shape::kUnits + u, pre[gate]);
       pre[gate][0] += to_opmath(biases[i][gate]);
     }
@@ -110,36 +104,25 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
   const float old_cell[] = {static_cast<const float*>(args.old_cell)[read_row * hidden + unit]};
   float pre[3][1] = {};
   if (bias && lane == 0) {
-#pragma unroll
-    for (int gate = 0; gate < 3; ++gate) pre[gate][0] = bias[gate * hidden + unit];
+    LLTM_JIT_UNROLLED(gate, 3) pre[gate][0] = bias[gate * hidden + unit];
   }
 
   for (int k0 = lane * kVec; k0 < width; k0 += kBatch * kTinyLanes * kVec) {
     Pack<float, kVec> x[kBatch], w[kBatch][3];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    LLTM_JIT_UNROLLED(i, kBatch) {
       const int k = k0 + i * kTinyLanes * kVec;
       const bool inside = k < width;  // else read the first column and drop it
       const int column = inside ? k : 0;
       x[i] = load_or_zero<kVec>((column < hidden ? x_row.old_h : x_row.input) + column, inside);
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
+      LLTM_JIT_UNROLLED(gate, 3) {
         w[i][gate] = load_or_zero<kVec>(weights + gate * gate_stride + column, inside);
       }
     }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-#pragma unroll
-        for (int gate = 0; gate < 3; ++gate) {
-          pre[gate][0] += x[i].values[e] * w[i][gate].values[e];
-        }
-      }
+    LLTM_JIT_UNROLLED2(i, kBatch, e, kVec) {
+      LLTM_JIT_UNROLLED(gate, 3) pre[gate][0] += x[i].values[e] * w[i][gate].values[e];
     }
   }
-#pragma unroll
-  for (int gate = 0; gate < 3; ++gate) {
+  LLTM_JIT_UNROLLED(gate, 3) {
 #pragma unroll
     for (int offset = kTinyLanes / 2; offset > 0; offset /= 2) {
       pre[gate][0] += __shfl_xor_sync(0xffffffffu, pre[gate][0], offset);

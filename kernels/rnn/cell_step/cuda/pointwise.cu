@@ -12,7 +12,7 @@ namespace {
 
 // Calls function(unit) for the first of each kVec units of this thread, in [batch_size, hidden_size].
 template <int kVec, typename Args, typename Function>
-__device__ __forceinline__ void for_each_pack(const Args& args, const Function& function) {
+LLTM_JIT_DEVICE void for_each_pack(const Args& args, const Function& function) {
   wait_for_predecessor();
   const int64_t packs = args.batch_size * (args.hidden_size / kVec);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -33,8 +33,7 @@ __global__ void lltm_forward_kernel(LltmForwardArgs args) {
     load_pack<kVec>(gates + hidden, output_gate);
     load_pack<kVec>(gates + 2 * hidden, candidate);
     load_pack<kVec>(static_cast<const cell_t*>(args.old_cell) + unit, cell);
-#pragma unroll
-    for (int k = 0; k < kVec; ++k) {
+    LLTM_JIT_UNROLLED(k, kVec) {
       const auto active = lltm_activate<opmath>({input_gate[k], output_gate[k], candidate[k]});
       const auto state = lltm_new_state<opmath>(active, cell[k]);
       h[k] = state.h;
@@ -70,8 +69,7 @@ __global__ void lltm_backward_kernel(LltmBackwardArgs args) {
     if (args.grad_cell) {
       load_pack<kVec>(static_cast<const cell_t*>(args.grad_cell) + unit, grad_cell);
     }
-#pragma unroll
-    for (int k = 0; k < kVec; ++k) {
+    LLTM_JIT_UNROLLED(k, kVec) {
       const auto grad = lltm_backward<opmath>({input_gate[k], output_gate[k], candidate[k]},
                                               cell[k], grad_h[k], grad_cell[k]);
       input_gate[k] = grad.pre.input_gate;

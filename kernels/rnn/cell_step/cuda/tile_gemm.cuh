@@ -57,7 +57,7 @@ struct Line {
   const scalar_t* base;
   int64_t stride;  // from one k to the next
   bool inside;
-  __device__ __forceinline__ const scalar_t* at(int k) const { return base + k * stride; }
+  LLTM_JIT_DEVICE const scalar_t* at(int k) const { return base + k * stride; }
 };
 
 // Copies one operand to shared memory, kChunk bytes at a time. A thread finds its lines once for
@@ -76,18 +76,16 @@ struct StageCopy {
   LineType lines[kAlongK ? kCopies : 1];
 
   template <typename LineOf>
-  __device__ __forceinline__ explicit StageCopy(const LineOf& line_of) {
+  LLTM_JIT_DEVICE explicit StageCopy(const LineOf& line_of) {
     if constexpr (kAlongK) {
-#pragma unroll
-      for (int i = 0; i < kCopies; ++i) lines[i] = line_of(row + i * kRowStep);
+      LLTM_JIT_UNROLLED(i, kCopies) lines[i] = line_of(row + i * kRowStep);
     } else {
       lines[0] = line_of(column);
     }
   }
 
-  __device__ __forceinline__ void fetch(scalar_t* target, int k0, int size_k) const {
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
+  LLTM_JIT_DEVICE void fetch(scalar_t* target, int k0, int size_k) const {
+    LLTM_JIT_UNROLLED(i, kCopies) {
       const int r = row + i * kRowStep, k = k0 + (kAlongK ? column : r);
       const auto& line = lines[kAlongK ? i : 0];
       copy_async<kChunk>(shared_address(target + r * kRowElements + column), line.at(k),
@@ -109,35 +107,25 @@ struct GroupSums {
   const int n0 = warp % kWarpsN * Shape::kWarpN;
   opmath sums[kTilesM][kTilesN][4] = {};
 
-  __device__ __forceinline__ void add(const scalar_t* a, const scalar_t* b, int k) {
+  LLTM_JIT_DEVICE void add(const scalar_t* a, const scalar_t* b, int k) {
     typename Product::Operand x[kTilesM][4], y[kTilesN][2];
-#pragma unroll
-    for (int i = 0; i < kTilesM; ++i) {
+    LLTM_JIT_UNROLLED(i, kTilesM) {
       Product::template load_a<Shape::kAlongA, Shape::kRowA>(a, m0 + i * 16, k, x[i]);
     }
-#pragma unroll
-    for (int j = 0; j < kTilesN; ++j) {
+    LLTM_JIT_UNROLLED(j, kTilesN) {
       Product::template load_b<Shape::kAlongB, Shape::kRowB>(b, n0 + j * 8, k, y[j]);
     }
-#pragma unroll
-    for (int i = 0; i < kTilesM; ++i) {
-#pragma unroll
-      for (int j = 0; j < kTilesN; ++j) Product::multiply_add(sums[i][j], x[i], y[j]);
-    }
+    LLTM_JIT_UNROLLED2(i, kTilesM, j, kTilesN) Product::multiply_add(sums[i][j], x[i], y[j]);
   }
 
-  __device__ __forceinline__ void store(opmath* partial) const {
+  LLTM_JIT_DEVICE void store(opmath* partial) const {
     partial += group * Shape::kM * Shape::kRowC;
+    LLTM_JIT_UNROLLED2(i, kTilesM, j, kTilesN) {
 #pragma unroll
-    for (int i = 0; i < kTilesM; ++i) {
-#pragma unroll
-      for (int j = 0; j < kTilesN; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; e += 2) {
-          const int m = m0 + i * 16 + sum_row(e), n = n0 + j * 8 + sum_column(e);
-          const opmath pair[2] = {sums[i][j][e], sums[i][j][e + 1]};
-          store_pack<2>(partial + m * Shape::kRowC + n, pair);
-        }
+      for (int e = 0; e < 4; e += 2) {
+        const int m = m0 + i * 16 + sum_row(e), n = n0 + j * 8 + sum_column(e);
+        const opmath pair[2] = {sums[i][j][e], sums[i][j][e + 1]};
+        store_pack<2>(partial + m * Shape::kRowC + n, pair);
       }
     }
   }
@@ -155,24 +143,20 @@ struct Tile {
 
   // kCount elements from (m, n) on. The groups' sums are always added in the same order.
   template <int kCount>
-  __device__ __forceinline__ void values(int m, int n, opmath (&sums)[kCount]) const {
+  LLTM_JIT_DEVICE void values(int m, int n, opmath (&sums)[kCount]) const {
     load_pack<kCount>(partial + m * Shape::kRowC + n, sums);
-#pragma unroll
-    for (int group = 1; group < Shape::kGroups; ++group) {
+    LLTM_JIT_UNROLLED_FROM(group, 1, Shape::kGroups) {
       opmath more[kCount];
       load_pack<kCount>(partial + (group * Shape::kM + m) * Shape::kRowC + n, more);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) sums[i] += more[i];
+      LLTM_JIT_UNROLLED(i, kCount) sums[i] += more[i];
     }
     // Splitting a float loses infinities and NaNs, so sums that are not finite are computed again,
     // element by element. A NaN in the state therefore takes time, too.
     if constexpr (std::is_same_v<scalar_t, float>) {
       bool finite = true;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) finite = finite && isfinite(sums[i]);
+      LLTM_JIT_UNROLLED(i, kCount) finite = finite && isfinite(sums[i]);
       if (finite) return;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
+      LLTM_JIT_UNROLLED(i, kCount) {
         if (!isfinite(sums[i])) sums[i] = plain_sum(m, n + i);
       }
     }
@@ -180,17 +164,15 @@ struct Tile {
 
   // Writes kCount elements at a time to `target(m, n)`, which is null past the edge.
   template <int kCount, typename Target>
-  __device__ __forceinline__ void store(const Target& target) const {
+  LLTM_JIT_DEVICE void store(const Target& target) const {
     constexpr int kVectors = Shape::kN / kCount, kAll = Shape::kM * kVectors;
     constexpr int kEach = ceil_div(kAll, Shape::kThreads);
     opmath sums[kEach][kCount];
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    LLTM_JIT_UNROLLED(i, kEach) {
       const int vector = min(int(threadIdx.x) + i * Shape::kThreads, kAll - 1);
       values(vector / kVectors, vector % kVectors * kCount, sums[i]);
     }
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    LLTM_JIT_UNROLLED(i, kEach) {
       const int vector = threadIdx.x + i * Shape::kThreads;
       if (vector >= kAll) break;
       if (auto* to = target(vector / kVectors, vector % kVectors * kCount)) {
@@ -214,10 +196,9 @@ struct Tile {
 // bytes: 16, or one element. Waits for the kernel before (Note [Launches that overlap]), and calls
 // `meanwhile()` while the first copies are in flight.
 template <typename Shape, int kChunk, typename LinesA, typename LinesB, typename Meanwhile>
-__device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, int stages,
-                                                                 int size_k, const LinesA& a_line,
-                                                                 const LinesB& b_line,
-                                                                 const Meanwhile& meanwhile) {
+LLTM_JIT_DEVICE Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, int stages, int size_k,
+                                                      const LinesA& a_line, const LinesB& b_line,
+                                                      const Meanwhile& meanwhile) {
   using scalar_t = typename Shape::scalar_t;
   constexpr int kStepK = Mma<scalar_t>::kK, kStageK = Shape::kStageK, kStages = Shape::kStages;
   const StageCopy<Shape::kAlongA, Shape::kM, kStageK, Shape::kRowA, kChunk, Shape::kThreads,
@@ -240,8 +221,7 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
       commit_copies();
     };
     wait_for_predecessor();
-#pragma unroll
-    for (int stage = 0; stage < kSlots; ++stage) fetch(stage);
+    LLTM_JIT_UNROLLED(stage, kSlots) fetch(stage);
     meanwhile();
     for (int stage = 0; stage * kStageK < size_k; ++stage) {
       if (stage == 0) {

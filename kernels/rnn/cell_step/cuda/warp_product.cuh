@@ -23,14 +23,14 @@ namespace lltm_jit {
 enum class Along { K, MN };
 
 // Element e of a lane's four sums is at row sum_row(e) and column sum_column(e) of the 16 x 8 sums.
-__device__ __forceinline__ int sum_row(int e) { return threadIdx.x % 32 / 4 + e / 2 * 8; }
-__device__ __forceinline__ int sum_column(int e) { return threadIdx.x % 4 * 2 + e % 2; }
+LLTM_JIT_DEVICE int sum_row(int e) { return threadIdx.x % 32 / 4 + e / 2 * 8; }
+LLTM_JIT_DEVICE int sum_column(int e) { return threadIdx.x % 4 * 2 + e % 2; }
 
 // A float as two TF32 numbers. The tensor cores ignore the last bits of the second one.
 struct SplitFloat {
   uint32_t high, low;
   SplitFloat() = default;
-  __device__ __forceinline__ explicit SplitFloat(float value) {
+  LLTM_JIT_DEVICE explicit SplitFloat(float value) {
     high = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
     low = __float_as_uint(value - __uint_as_float(high));
   }
@@ -48,43 +48,36 @@ struct Mma {
   using Operand = std::conditional_t<std::is_same_v<scalar_t, float>, SplitFloat, double>;
 
   template <Along kAlong, int kRow>
-  static __device__ __forceinline__ void load_a(const scalar_t* tile, int m, int k,
-                                                Operand (&a)[4]) {
+  static LLTM_JIT_DEVICE void load_a(const scalar_t* tile, int m, int k, Operand (&a)[4]) {
     const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    LLTM_JIT_UNROLLED(i, 4) {
       a[i] = element<kAlong, kRow>(tile, m + lane / 4 + i % 2 * 8, k + lane % 4 + i / 2 * 4);
     }
   }
   template <Along kAlong, int kRow>
-  static __device__ __forceinline__ void load_b(const scalar_t* tile, int n, int k,
-                                                Operand (&b)[2]) {
+  static LLTM_JIT_DEVICE void load_b(const scalar_t* tile, int n, int k, Operand (&b)[2]) {
     const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      b[i] = element<kAlong, kRow>(tile, n + lane / 4, k + lane % 4 + i * 4);
-    }
+    LLTM_JIT_UNROLLED(i, 2) b[i] = element<kAlong, kRow>(tile, n + lane / 4, k + lane % 4 + i * 4);
   }
 
-  static __device__ __forceinline__ void multiply_add(float (&sums)[4], const SplitFloat (&a)[4],
-                                                      const SplitFloat (&b)[2]) {
+  static LLTM_JIT_DEVICE void multiply_add(float (&sums)[4], const SplitFloat (&a)[4],
+                                           const SplitFloat (&b)[2]) {
     float part[4] = {};
-    tf32(part, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
-    tf32(part, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
-    tf32(part, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) sums[e] += part[e];
+    const uint32_t high[] = {a[0].high, a[1].high, a[2].high, a[3].high};
+    mma_tf32(part, {a[0].low, a[1].low, a[2].low, a[3].low}, {b[0].high, b[1].high});
+    mma_tf32(part, high, {b[0].low, b[1].low});
+    mma_tf32(part, high, {b[0].high, b[1].high});
+    LLTM_JIT_UNROLLED(e, 4) sums[e] += part[e];
   }
-  static __device__ __forceinline__ void multiply_add(double (&sums)[4], const double (&a)[4],
-                                                      const double (&b)[2]) {
+  static LLTM_JIT_DEVICE void multiply_add(double (&sums)[4], const double (&a)[4],
+                                           const double (&b)[2]) {
 #if __CUDA_ARCH__ >= 900
     asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
         : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
 #else
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    LLTM_JIT_UNROLLED(i, 4) {
       asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
           : "+d"(sums[i % 2 * 2]), "+d"(sums[i % 2 * 2 + 1])
           : "d"(a[i]), "d"(b[i / 2]));
@@ -94,15 +87,8 @@ struct Mma {
 
  private:
   template <Along kAlong, int kRow>
-  static __device__ __forceinline__ Operand element(const scalar_t* tile, int row, int k) {
+  static LLTM_JIT_DEVICE Operand element(const scalar_t* tile, int row, int k) {
     return Operand(tile[kAlong == Along::K ? row * kRow + k : k * kRow + row]);
-  }
-  static __device__ __forceinline__ void tf32(float (&sums)[4], uint32_t a0, uint32_t a1,
-                                              uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   }
 };
 
@@ -115,8 +101,7 @@ struct Mma16Bit {
   using Operand = uint32_t;
 
   template <Along kAlong, int kRow>
-  static __device__ __forceinline__ void load_a(const scalar_t* tile, int m, int k,
-                                                uint32_t (&a)[4]) {
+  static LLTM_JIT_DEVICE void load_a(const scalar_t* tile, int m, int k, uint32_t (&a)[4]) {
     const int matrix = threadIdx.x % 32 / 8, row = threadIdx.x % 8;
     if constexpr (kAlong == Along::K) {
       load_matrices<false>(
@@ -127,8 +112,7 @@ struct Mma16Bit {
     }
   }
   template <Along kAlong, int kRow>
-  static __device__ __forceinline__ void load_b(const scalar_t* tile, int n, int k,
-                                                uint32_t (&b)[2]) {
+  static LLTM_JIT_DEVICE void load_b(const scalar_t* tile, int n, int k, uint32_t (&b)[2]) {
     const int matrix = threadIdx.x % 16 / 8, row = threadIdx.x % 8;
     if constexpr (kAlong == Along::K) {
       load_matrices<false>(b, shared_address(tile + (n + row) * kRow + k + matrix * 8));
@@ -137,8 +121,8 @@ struct Mma16Bit {
     }
   }
 
-  static __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4],
-                                                      const uint32_t (&b)[2]) {
+  static LLTM_JIT_DEVICE void multiply_add(float (&sums)[4], const uint32_t (&a)[4],
+                                           const uint32_t (&b)[2]) {
     mma<scalar_t>(sums, a, b);
   }
 };

@@ -29,9 +29,8 @@ void point(Array& steps, const Tensor& tensor, bool reverse) {
   }
   steps.step_stride = tensor.stride(0), steps.row_stride = tensor.stride(-2);
   if (!reverse) return;
-  using Byte = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char, char>;
   const int64_t last = (tensor.size(0) - 1) * steps.step_stride * tensor.element_size();
-  steps.data = static_cast<Byte*>(steps.data) + last;
+  steps.data = steps.template as<char>() + last;
   steps.step_stride = -steps.step_stride;
 }
 

@@ -18,20 +18,17 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   using Step = CellStep<Cell, Number>;
 
   // The size of a gate in the exchanged numbers.
-  __device__ __forceinline__ int64_t exchanged_size() const {
-    return (args.hidden_size + 7) / 8 * 8;
-  }
+  LLTM_JIT_DEVICE int64_t exchanged_size() const { return (args.hidden_size + 7) / 8 * 8; }
 
   // Loads the transpose of the weights.
-  __device__ __forceinline__ void load_weights() const {
+  LLTM_JIT_DEVICE void load_weights() const {
     constexpr int kDepth = kChunks * ManyRowsShape::kChunk;
     const auto* source = static_cast<const scalar_t*>(args.weights);
     const int64_t columns = kPadded ? gate_size() : args.hidden_size;
     const auto load = [&](int n, int in_block) {
       const int size = int(exchanged_size());
       int gate = 0, unit = rank * kDepth + in_block;
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {  // faster than a division
+      LLTM_JIT_UNROLLED(g, kGates) {  // faster than a division
         const bool behind = unit >= size;
         gate += behind, unit -= behind ? size : 0;
       }
@@ -71,58 +68,53 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
   };
 
   // The number of existing eights that this block finishes.
-  __device__ __forceinline__ int own_eights() const {
-    return rank / 4 == 0 ? kEights : kN / 8 - kEights;
-  }
-  __device__ __forceinline__ int unit_of(const Place& place, int n) const {
+  LLTM_JIT_DEVICE int own_eights() const { return rank / 4 == 0 ? kEights : kN / 8 - kEights; }
+  LLTM_JIT_DEVICE int unit_of(const Place& place, int n) const {
     return first_unit + (place.first_eight + 4 * n) * 8 + place.column;
   }
-  __device__ __forceinline__ bool has_item(const Place& place, int n) const {
+  LLTM_JIT_DEVICE bool has_item(const Place& place, int n) const {
     return place.warp + 4 * n < own_eights();
   }
-  __device__ __forceinline__ uint8_t control_at(int64_t step, int64_t row) const {
+  LLTM_JIT_DEVICE uint8_t control_at(int64_t step, int64_t row) const {
     return args.control[step * args.control_step_stride + row];
   }
 
   // Calls function(n, i, unit, row) for each existing pair of units.
   template <typename Function>
-  __device__ __forceinline__ void for_pairs(const Place& place, const Function& function) const {
-#pragma unroll
-    for (int n = 0; n < kItems; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int unit = unit_of(place, n);
-        if (has_item(place, n) && has_row(place, i) && unit < gate_size()) {
-          function(n, i, unit, row_of(place, i));
-        }
+  LLTM_JIT_DEVICE void for_pairs(const Place& place, const Function& function) const {
+    LLTM_JIT_UNROLLED2(n, kItems, i, 2) {
+      const int unit = unit_of(place, n);
+      if (has_item(place, n) && has_row(place, i) && unit < gate_size()) {
+        function(n, i, unit, row_of(place, i));
       }
     }
   }
   // Loads two neighbouring units of an array without padding, at any alignment.
   template <typename element_t>
-  __device__ __forceinline__ Pack<element_t, 2> load_apart(const element_t* source,
-                                                           int unit) const {
+  LLTM_JIT_DEVICE Pack<element_t, 2> load_apart(const element_t* source, int unit) const {
     Pack<element_t, 2> two{};
     if (unit < args.hidden_size) two.values[0] = source[0];
     if (unit + 1 < args.hidden_size) two.values[1] = source[1];
     return two;
   }
   template <typename element_t>
-  __device__ __forceinline__ Pack<element_t, 2> load_two(const element_t* source, int unit) const {
+  static LLTM_JIT_DEVICE void set(float (&numbers)[2], const Pack<element_t, 2>& two) {
+    LLTM_JIT_UNROLLED(e, 2) numbers[e] = to_opmath(two.values[e]);
+  }
+  template <typename element_t>
+  LLTM_JIT_DEVICE Pack<element_t, 2> load_two(const element_t* source, int unit) const {
     if constexpr (kPadded) return load_apart(source, unit);
     return load_raw<2>(source);
   }
-  __device__ __forceinline__ void read(const Place& place, int64_t step, Inputs& in) const {
+  LLTM_JIT_DEVICE void read(const Place& place, int64_t step, Inputs& in) const {
     in = {};
     if (kControls) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      LLTM_JIT_UNROLLED(i, 2) {
         if (has_row(place, i)) in.control[i] = control_at(step, row_of(place, i));
       }
     }
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         in.saved[g][n][i] = load_raw<2>(in_array(args.saved_gates, step, row, g, unit));
         if (!kAdds) in.gates[g][n][i] = load_raw<2>(in_array(args.gates, step, row, g, unit));
       }
@@ -137,100 +129,71 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
       } else if (!resets && args.old_h) {
         in.old_h[n][i] = load_two(static_cast<const scalar_t*>(args.old_h) + at, unit);
       }
-#pragma unroll
-      for (int k = 0; k + 1 < kStates; ++k) {
-        const auto two = load_two(static_cast<const float*>(args.saved_cells.data) +
-                                      step * args.saved_cells.step_stride +
-                                      k * args.batch_size * args.hidden_size + at,
-                                  unit);
-        in.cells[k][n][i][0] = two.values[0], in.cells[k][n][i][1] = two.values[1];
+      LLTM_JIT_UNROLLED(k, kStates - 1) {
+        const auto* cells = args.saved_cells.template as<float>() +
+                            step * args.saved_cells.step_stride + k * state_size();
+        set(in.cells[k][n][i], load_two(cells + at, unit));
       }
     });
   }
 
-  __device__ __forceinline__ void begin(const Place& place, Elements& own) const {
+  LLTM_JIT_DEVICE void begin(const Place& place, Elements& own) const {
     own = {};
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
       const int64_t at = in_state(row, unit), all = state_size();
       if (args.grad_new_h) {
-        const auto two = load_apart(static_cast<const scalar_t*>(args.grad_new_h) + at, unit);
-        own.grad_h[n][i][0] = to_opmath(two.values[0]);
-        own.grad_h[n][i][1] = to_opmath(two.values[1]);
+        set(own.grad_h[n][i], load_apart(static_cast<const scalar_t*>(args.grad_new_h) + at, unit));
       }
-#pragma unroll
-      for (int k = 0; k + 1 < kStates; ++k) {
+      LLTM_JIT_UNROLLED(k, kStates - 1) {
         if (!args.grad_new_cells) continue;
-        const auto two =
-            load_apart(static_cast<const float*>(args.grad_new_cells) + k * all + at, unit);
-        own.grad_cells[k][n][i][0] = two.values[0], own.grad_cells[k][n][i][1] = two.values[1];
+        const auto* cells = static_cast<const float*>(args.grad_new_cells) + k * all;
+        set(own.grad_cells[k][n][i], load_apart(cells + at, unit));
       }
     });
   }
 
   // Computes a step's derivative from the gradients that the next step has left in `own`.
-  __device__ __forceinline__ void finish(const Place& place, int64_t step, const Inputs& in,
-                                         Elements& own) const {
+  LLTM_JIT_DEVICE void finish(const Place& place, int64_t step, const Inputs& in,
+                              Elements& own) const {
     Two of_inputs[kAdds ? 1 : kGates][kItems][2], of_hidden[kGates][kItems][2];
-#pragma unroll
-    for (int n = 0; n < kItems; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const bool holds = kControls && (in.control[i] & kHolds);
-        const bool resets = kControls && (in.control[i] & kResets);
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int in_cluster = (place.first_eight + 4 * n) * 8 + place.column + e;
-          const bool inside = !kPadded || first_unit + in_cluster < args.hidden_size;
-          Step of;
-#pragma unroll
-          for (int g = 0; g < kGates; ++g) {
-            const float saved = to_opmath(in.saved[g][n][i].values[e]);
-            if constexpr (kAdds) {
-              of.x[g] = Number(saved);
-            } else {
-              of.x[g] = Number(to_opmath(in.gates[g][n][i].values[e]));
-              of.h[g] = Number(saved);
-            }
-          }
-#pragma unroll
-          for (int k = 0; k < kParameters; ++k) {
-            const int at = k * kShape.units + min(in_cluster, kShape.units - 1);
-            of.p[k] = Number(constants[at]);
-          }
-          of.old[0] = Number(to_opmath(in.old_h[n][i].values[e]));
-          Number grad_now[kStates];
-          grad_now[0] = Number(own.grad_h[n][i][e] + to_opmath(in.grad_output[n][i].values[e]));
-#pragma unroll
-          for (int k = 1; k < kStates; ++k) {
-            of.old[k] = Number(in.cells[k - 1][n][i][e]);
-            grad_now[k] = Number(own.grad_cells[k - 1][n][i][e]);
-          }
-          const Step grads = CellDerivative<Cell, Number>(of)(grad_now);
-#pragma unroll
-          for (int g = 0; g < kGates; ++g) {
-            const auto written = [&](Number value) {
-              return from_opmath<scalar_t>(holds || !inside ? 0.f : float(value));
-            };
-            if constexpr (kAdds) {
-              of_hidden[g][n][i].values[e] = written(grads.x[g]);
-            } else {
-              of_inputs[g][n][i].values[e] = written(grads.x[g]);
-              of_hidden[g][n][i].values[e] = written(grads.h[g]);
-            }
-          }
-          if (holds) continue;
-          own.grad_h[n][i][e] = resets ? 0.f : float(grads.old[0]);
-#pragma unroll
-          for (int k = 1; k < kStates; ++k) {
-            own.grad_cells[k - 1][n][i][e] = resets ? 0.f : float(grads.old[k]);
-          }
-#pragma unroll
-          for (int k = 0; k < kParameters; ++k) {
-            own.grad_parameters[k][n][i][e] += float(grads.p[k]);
-          }
+    LLTM_JIT_UNROLLED2(n, kItems, i, 2) {
+      const bool holds = kControls && (in.control[i] & kHolds);
+      const bool resets = kControls && (in.control[i] & kResets);
+      LLTM_JIT_UNROLLED(e, 2) {
+        const int in_cluster = (place.first_eight + 4 * n) * 8 + place.column + e;
+        const bool inside = !kPadded || first_unit + in_cluster < args.hidden_size;
+        Step of;
+        LLTM_JIT_UNROLLED(g, kGates) {
+          of.sum(g) = Number(to_opmath(in.saved[g][n][i].values[e]));
+          if constexpr (!kAdds) of.x[g] = Number(to_opmath(in.gates[g][n][i].values[e]));
         }
-        own.after[i] = kControls ? in.control[i] : uint8_t(0);
+        LLTM_JIT_UNROLLED(k, kParameters) {
+          const int at = k * kShape.units + min(in_cluster, kShape.units - 1);
+          of.p[k] = Number(constants[at]);
+        }
+        of.old[0] = Number(to_opmath(in.old_h[n][i].values[e]));
+        Number grad_now[kStates];
+        grad_now[0] = Number(own.grad_h[n][i][e] + to_opmath(in.grad_output[n][i].values[e]));
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
+          of.old[k] = Number(in.cells[k - 1][n][i][e]);
+          grad_now[k] = Number(own.grad_cells[k - 1][n][i][e]);
+        }
+        const Step grads = CellDerivative<Cell, Number>(of)(grad_now);
+        LLTM_JIT_UNROLLED(g, kGates) {
+          const auto written = [&](Number value) {
+            return from_opmath<scalar_t>(holds || !inside ? 0.f : float(value));
+          };
+          of_hidden[g][n][i].values[e] = written(grads.sum(g));
+          if constexpr (!kAdds) of_inputs[g][n][i].values[e] = written(grads.x[g]);
+        }
+        if (holds) continue;
+        own.grad_h[n][i][e] = resets ? 0.f : float(grads.old[0]);
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
+          own.grad_cells[k - 1][n][i][e] = resets ? 0.f : float(grads.old[k]);
+        }
+        LLTM_JIT_UNROLLED(k, kParameters) own.grad_parameters[k][n][i][e] += float(grads.p[k]);
       }
+      own.after[i] = kControls ? in.control[i] : uint8_t(0);
     }
     send_gradients(place, args.steps - step, of_hidden);
     this->arrive(place.tile);
@@ -238,29 +201,21 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
       const auto target = [&](const MutableSequenceArray& array, int g) {
         return reinterpret_cast<Two*>(in_array(array, step, row, g, unit));
       };
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        if constexpr (kAdds) {
-          *target(args.grad_gates, g) = of_hidden[g][n][i];
-        } else {
-          *target(args.grad_gates, g) = of_inputs[g][n][i];
-          *target(args.grad_hidden, g) = of_hidden[g][n][i];
-        }
+      LLTM_JIT_UNROLLED(g, kGates) {
+        *target(kAdds ? args.grad_gates : args.grad_hidden, g) = of_hidden[g][n][i];
+        if constexpr (!kAdds) *target(args.grad_gates, g) = of_inputs[g][n][i];
       }
     });
   }
 
-  __device__ __forceinline__ void send_gradients(const Place& place, int64_t count,
-                                                 const Two (&grads)[kGates][kItems][2]) const {
-#pragma unroll
-    for (int n = 0; n < kItems; ++n) {
+  LLTM_JIT_DEVICE void send_gradients(const Place& place, int64_t count,
+                                      const Two (&grads)[kGates][kItems][2]) const {
+    LLTM_JIT_UNROLLED(n, kItems) {
       if (!has_item(place, n)) continue;
       const int unit = unit_of(place, n);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      LLTM_JIT_UNROLLED(i, 2) {
         const bool there = has_row(place, i) && unit < gate_size();
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
+        LLTM_JIT_UNROLLED(g, kGates) {
           const Two two = there ? grads[g][n][i] : Two{};
           this->send_two(place.tile, count, place.row + 8 * i, g * exchanged_size() + unit, there,
                          {to_opmath(two.values[0]), to_opmath(two.values[1])});
@@ -269,28 +224,26 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     }
   }
 
-  __device__ __forceinline__ void end(const Place& place, const Elements& own) const {
+  LLTM_JIT_DEVICE void end(const Place& place, const Elements& own) const {
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
       const int64_t at = in_state(row, unit), all = state_size();
       if (args.grad_old_h) {
         store_two(static_cast<scalar_t*>(args.grad_old_h) + at, unit, own.grad_h[n][i]);
       }
-#pragma unroll
-      for (int k = 0; k + 1 < kStates; ++k) {
+      LLTM_JIT_UNROLLED(k, kStates - 1) {
         if (!args.grad_old_cells) continue;
         store_two(static_cast<float*>(args.grad_old_cells) + k * all + at, unit,
                   own.grad_cells[k][n][i]);
       }
-#pragma unroll
-      for (int k = 0; k < kParameters; ++k) {
+      LLTM_JIT_UNROLLED(k, kParameters) {
         store_two(static_cast<float*>(args.grad_parameters) + k * all + at, unit,
                   own.grad_parameters[k][n][i]);
       }
     });
   }
 
-  __device__ __forceinline__ void exchange_sums(const Place& place, int64_t count,
-                                                const float (&sums)[kN / 2], Elements& own) const {
+  LLTM_JIT_DEVICE void exchange_sums(const Place& place, int64_t count, const float (&sums)[kN / 2],
+                                     Elements& own) const {
     lltm_jit::exchange_sums<Block>(
         *this, place.tile, place.warp, place.lane, own_eights(), count, sums,
         [&](int n, const float4& all) {
@@ -301,7 +254,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         });
   }
 
-  __device__ __forceinline__ void run_steps(const Place& place) const {
+  LLTM_JIT_DEVICE void run_steps(const Place& place) const {
     Elements own;
     Inputs in;
     begin(place, own);
@@ -325,7 +278,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
 };
 
 template <typename Cell, typename scalar_t, typename Variant, bool kControls>
-__device__ __forceinline__ void run_many_rows(const SequenceBackwardArgs& args) {
+LLTM_JIT_DEVICE void run_many_rows(const SequenceBackwardArgs& args) {
 #if LLTM_JIT_HAS_WGMMA
   extern __shared__ char dynamic[];
   using Backward = ManyRowsBackward<Cell, scalar_t, Variant, kControls>;

@@ -9,17 +9,12 @@
 
 namespace lltm_jit {
 
-__device__ __forceinline__ uint32_t address_in(uint32_t address, int block) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
-  return there;
-}
-__device__ __forceinline__ void arrive_at(uint32_t barrier_in_cluster) {
+LLTM_JIT_DEVICE void arrive_at(uint32_t barrier_in_cluster) {
   asm volatile(
       "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier_in_cluster)
       : "memory");
 }
-__device__ __forceinline__ void wait_in_cluster(const CopyBarrier& barrier, int parity) {
+LLTM_JIT_DEVICE void wait_in_cluster(const CopyBarrier& barrier, int parity) {
   asm volatile(
       "{\n"
       ".reg .pred over;\n"
@@ -30,13 +25,7 @@ __device__ __forceinline__ void wait_in_cluster(const CopyBarrier& barrier, int 
       "r"(parity)
       : "memory");
 }
-__device__ __forceinline__ void synchronize_blocks() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
-__device__ __forceinline__ void send_four(uint32_t target, const float* four, uint32_t barrier) {
+LLTM_JIT_DEVICE void send_four(uint32_t target, const float* four, uint32_t barrier) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
       "[%5];" ::"r"(target),
@@ -44,7 +33,7 @@ __device__ __forceinline__ void send_four(uint32_t target, const float* four, ui
       : "memory");
 }
 
-__device__ __forceinline__ float4 load_four(uint32_t source) {
+LLTM_JIT_DEVICE float4 load_four(uint32_t source) {
   float4 four;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
@@ -58,14 +47,14 @@ constexpr int many_rows_threads = LLTM_JIT_HAS_WGMMA ? Variant::kShape.threads()
 
 // Runs the kernel's two parts once weights are loaded: one thread per tile fetches what its warpgroup multiplies.
 template <typename Variant, typename Bring, typename BringWeights, typename Run>
-__device__ __forceinline__ void run_cluster(const Bring& bring, const BringWeights& bring_weights,
-                                            const Run& run) {
+LLTM_JIT_DEVICE void run_cluster(const Bring& bring, const BringWeights& bring_weights,
+                                 const Run& run) {
   constexpr int kTiles = Variant::kShape.tiles;
   // The registers of a multiplying thread, instead of an equal share.
   constexpr int kTaken = kTiles == 4 ? 112 : kTiles == 3 ? 160 : 240;
   asm volatile("fence.proxy.async;" ::: "memory");
   __syncthreads();
-  synchronize_blocks();
+  synchronize_cluster();
   if (threadIdx.x >= 128 * kTiles) {
     if constexpr (kTiles > 1) give_registers<24>();
     const int tile = threadIdx.x / 32 % 4;
@@ -76,14 +65,13 @@ __device__ __forceinline__ void run_cluster(const Bring& bring, const BringWeigh
     if constexpr (kTiles > 1) take_registers<kTaken>();
     run(int(threadIdx.x / 128));
   }
-  synchronize_blocks();
+  synchronize_cluster();
 }
 
 template <typename scalar_t, typename Variant, int kGates>
 struct ClusterBlock {
   static constexpr ManyRowsShape kShape = Variant::kShape;
   static constexpr int kTiles = kShape.tiles, kStages = kShape.stages, kChunks = kShape.chunks;
-  static constexpr int kSummed = kGates;
   static constexpr int kN = kShape.columns(kGates), kTileBytes = ManyRowsShape::kTileBytes;
   static constexpr int kChunkBytes = kShape.chunk_bytes(kGates);
   static constexpr int kStreamed = kShape.streamed, kWeightStages = ManyRowsShape::kWeightStages;
@@ -112,7 +100,7 @@ struct ClusterBlock {
   int rank, first_unit, tile_rows;
   int64_t numbers_bytes;
 
-  __device__ __forceinline__ ClusterBlock(char* dynamic, void* memory, int64_t batch_size)
+  LLTM_JIT_DEVICE ClusterBlock(char* dynamic, void* memory, int64_t batch_size)
       : weights(dynamic + (-shared_address(dynamic) & (ManyRowsShape::kAlignment - 1))),
         stages(weights + kShape.weight_bytes(kGates)),
         received(stages + kTiles * kStages * kTileBytes),
@@ -143,28 +131,28 @@ struct ClusterBlock {
     publish_barriers();
   }
 
-  __device__ __forceinline__ unsigned* counter(int tile) const {
+  LLTM_JIT_DEVICE unsigned* counter(int tile) const {
     return reinterpret_cast<unsigned*>(workspace + tile * ManyRowsShape::kCounterBytes);
   }
   // The numbers of a tile's rows in a step, [chunks][rows] of 128 bytes, in the layout of the products.
-  __device__ __forceinline__ char* exchanged(int tile, int64_t step) const {
+  LLTM_JIT_DEVICE char* exchanged(int tile, int64_t step) const {
     return workspace + kTiles * ManyRowsShape::kCounterBytes +
            (tile * 2 + (step & 1)) * kRowBytes * tile_rows;
   }
-  __device__ __forceinline__ char* exchanged(int tile, int64_t step, int row, int64_t k) const {
+  LLTM_JIT_DEVICE char* exchanged(int tile, int64_t step, int row, int64_t k) const {
     const int piece = int(k % 64) / 8;
     return exchanged(tile, step) + (k / 64 * tile_rows + row) * 128 + (piece ^ (row & 7)) * 16 +
            k % 8 * 2;
   }
   // The exponents of a tile's scales, [blocks][rows] of kExponents.
-  __device__ __forceinline__ char* exchanged_exponents(int tile, int64_t step, int block) const {
+  LLTM_JIT_DEVICE char* exchanged_exponents(int tile, int64_t step, int block) const {
     return workspace + numbers_bytes +
            (int64_t(tile * 2 + (step & 1)) * kShape.blocks + block) * tile_rows * kExponents;
   }
   // Writes two numbers of a row to the exchanged numbers of a step, if they exist. All lanes of a
   // warp must call this; four lanes have an eight.
-  __device__ __forceinline__ void send_two(int tile, int64_t step, int row, int64_t k, bool there,
-                                           const float (&two)[2]) const {
+  LLTM_JIT_DEVICE void send_two(int tile, int64_t step, int row, int64_t k, bool there,
+                                const float (&two)[2]) const {
     if constexpr (kScaled) {
       const ScaledTwo scaled(two[0], two[1]);
       if (!there) return;
@@ -177,27 +165,27 @@ struct ClusterBlock {
       store_pack<2>(reinterpret_cast<scalar_t*>(exchanged(tile, step, row, k)), two);
     }
   }
-  __device__ __forceinline__ char* ring(int tile) const {
-    return stages + tile * kStages * kTileBytes;
+  LLTM_JIT_DEVICE char* ring(int tile) const { return stages + tile * kStages * kTileBytes; }
+  // Where a tile's sums arrive.
+  LLTM_JIT_DEVICE char* sums_of(int tile) const {
+    return kShape.reuses ? ring(tile) : received + tile * kShape.sum_bytes(kGates);
   }
-  __device__ __forceinline__ char* weight(int n, int in_block) const {
+  LLTM_JIT_DEVICE char* weight(int n, int in_block) const {
     const int chunk = in_block / 64, piece = in_block % 64 / 8, before = streamed_before(chunk);
     char* target = is_streamed(chunk) ? streamed + before * kChunkBytes
                                       : weights + (chunk - before) * kChunkBytes;
     return target + n * 128 + (piece ^ (n & 7)) * 16 + in_block % 8 * 2;
   }
-  static __device__ __forceinline__ int streamed_before(int chunk) {
-    return chunk * kStreamed / kChunks;
-  }
-  static __device__ __forceinline__ bool is_streamed(int chunk) {
+  static LLTM_JIT_DEVICE int streamed_before(int chunk) { return chunk * kStreamed / kChunks; }
+  static LLTM_JIT_DEVICE bool is_streamed(int chunk) {
     return streamed_before(chunk + 1) > streamed_before(chunk);
   }
-  __device__ __forceinline__ char* weight_stage(int slot) const {
+  LLTM_JIT_DEVICE char* weight_stage(int slot) const {
     return weights + (kShape.resident() + slot) * kChunkBytes;
   }
 
   // Also called by one thread: fetches the streamed weights of `steps` steps.
-  __device__ __forceinline__ void bring_weights(int64_t steps) const {
+  LLTM_JIT_DEVICE void bring_weights(int64_t steps) const {
     int slot = 0, round = 0;
     for (int64_t step = 0; step < steps; ++step) {
       for (int chunk = 0; chunk < kStreamed; ++chunk) {
@@ -213,7 +201,7 @@ struct ClusterBlock {
 
   // Called by one thread: fetches a tile's chunks for `count` steps from `first` on, each once all
   // blocks have arrived step + arrived times.
-  __device__ __forceinline__ void bring(int tile, int64_t first, int64_t count, int arrived) const {
+  LLTM_JIT_DEVICE void bring(int tile, int64_t first, int64_t count, int arrived) const {
     int slot = 0, round = 0;
     const int bytes = tile_rows * 128;
     for (int64_t step = first; step < first + count; ++step) {
@@ -246,11 +234,11 @@ struct ClusterBlock {
   }
 
   // Synchronises the tile's warpgroup.
-  __device__ __forceinline__ void synchronize(int tile) const {
+  LLTM_JIT_DEVICE void synchronize(int tile) const {
     asm volatile("bar.sync %0, 128;" ::"r"(tile + 1) : "memory");
   }
   // Called when all threads have written their part of a step.
-  __device__ __forceinline__ void arrive(int tile) const {
+  LLTM_JIT_DEVICE void arrive(int tile) const {
     asm volatile("fence.proxy.async;" ::: "memory");
     synchronize(tile);
     if (threadIdx.x % 128 == 0) {

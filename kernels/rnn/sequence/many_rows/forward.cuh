@@ -20,14 +20,14 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
 
   // own_unit(): the first unit of the cluster that this block finishes. end_unit(): the end of the
   // cluster's units, beyond which a block's last eight may reach.
-  __device__ __forceinline__ int own_unit() const { return rank * kEights * 8; }
-  __device__ __forceinline__ int end_unit() const {
+  LLTM_JIT_DEVICE int own_unit() const { return rank * kEights * 8; }
+  LLTM_JIT_DEVICE int end_unit() const {
     return min(int(args.hidden_size), first_unit + kShape.units);
   }
 
   // --------------------------------------------------------------------------------- before the steps --
 
-  __device__ __forceinline__ void load_weights() const {
+  LLTM_JIT_DEVICE void load_weights() const {
     const int64_t size = gate_size();
     const auto* source = static_cast<const scalar_t*>(args.weights);
     // Own units come first: in the second block, the two halves are exchanged, and the units between them stay.
@@ -76,31 +76,25 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     uint8_t control[2];
   };
 
-  __device__ __forceinline__ int unit_of(const Place& place, int eight) const {
+  LLTM_JIT_DEVICE int unit_of(const Place& place, int eight) const {
     return first_unit + own_unit() + eight * 8 + place.column;
   }
 
   // Calls function(input, whether it exists, its place) for each pair of a step's inputs.
   template <typename Function>
-  __device__ __forceinline__ void for_inputs(const Place& place, int64_t step, Elements& own,
-                                             const Function& function) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+  LLTM_JIT_DEVICE void for_inputs(const Place& place, int64_t step, Elements& own,
+                                  const Function& function) const {
+    LLTM_JIT_UNROLLED(i, 2) {
       const bool inside = has_row(place, i);
       const int64_t row = row_of(place, i);
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int j = 0; j < kEights; ++j) {
-          const int unit = unit_of(place, j);
-          function(own.inputs[g][j][i], inside && unit < end_unit(),
-                   in_array(args.gates, step, row, g, unit));
-        }
+      LLTM_JIT_UNROLLED2(g, kGates, j, kEights) {
+        const int unit = unit_of(place, j);
+        function(own.inputs[g][j][i], inside && unit < end_unit(),
+                 in_array(args.gates, step, row, g, unit));
       }
     }
   }
-  __device__ __forceinline__ void read_inputs(const Place& place, int64_t step,
-                                              Elements& own) const {
+  LLTM_JIT_DEVICE void read_inputs(const Place& place, int64_t step, Elements& own) const {
     for_inputs(place, step, own, [](Two& input, bool inside, const scalar_t* source) {
       if (inside) {
         input = load_raw<2>(source);
@@ -111,7 +105,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   }
 
   // Prepares a step: reads its inputs, resets the state if asked to, and saves the cells.
-  __device__ __forceinline__ void prepare(const Place& place, int64_t step, Elements& own) const {
+  LLTM_JIT_DEVICE void prepare(const Place& place, int64_t step, Elements& own) const {
     if (step == args.steps) return;
     if constexpr (kReadsLate) {
       for_inputs(place, step, own, [](Two&, bool inside, const scalar_t* source) {
@@ -120,24 +114,20 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     } else {
       read_inputs(place, step, own);
     }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       const bool inside = has_row(place, i);
       if constexpr (kControls) {
         own.control[i] =
             inside ? args.control[step * args.control_step_stride + row_of(place, i)] : 0;
       }
-#pragma unroll
-      for (int j = 0; j < kEights; ++j) {
+      LLTM_JIT_UNROLLED(j, kEights) {
         const int unit = unit_of(place, j);
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED(k, kStates) {
           if (kControls && (own.control[i] & (kResets | kHolds)) == kResets) {
             own.old[k][j][i][0] = own.old[k][j][i][1] = 0;
           }
           if (!kSaves || k == 0 || !inside || unit >= end_unit()) continue;
-          store_two(static_cast<float*>(args.saved_cells.data) +
-                        step * args.saved_cells.step_stride +
+          store_two(args.saved_cells.template as<float>() + step * args.saved_cells.step_stride +
                         ((k - 1) * args.batch_size + row_of(place, i)) * args.hidden_size + unit,
                     unit, own.old[k][j][i]);
         }
@@ -145,121 +135,94 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     }
   }
 
-  __device__ __forceinline__ void send_h(const Place& place, int64_t step, int j, int i,
-                                         const float (&h)[2]) const {
+  LLTM_JIT_DEVICE void send_h(const Place& place, int64_t step, int j, int i,
+                              const float (&h)[2]) const {
     const int unit = unit_of(place, j);
     const int end = min(first_unit + kShape.units, kShape.blocks * kChunks * ManyRowsShape::kChunk);
     if (unit >= end) return;
     this->send_two(place.tile, step, place.row + 8 * i, unit, has_row(place, i), h);
   }
 
-  __device__ __forceinline__ void begin(const Place& place, Elements& own) const {
-#pragma unroll
-    for (int j = 0; j < kEights; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int64_t row = row_of(place, i);
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int unit = unit_of(place, j) + e;
-          const bool inside = has_row(place, i) && unit < end_unit();
-          const int64_t at = in_state(row, unit);
-          own.old[0][j][i][e] =
-              inside && args.old_h ? to_opmath(static_cast<const scalar_t*>(args.old_h)[at]) : 0.f;
-#pragma unroll
-          for (int k = 1; k < kStates; ++k) {
-            own.old[k][j][i][e] =
-                inside && args.old_cells
-                    ? static_cast<const float*>(args.old_cells)[(k - 1) * state_size() + at]
-                    : 0.f;
-          }
+  LLTM_JIT_DEVICE void begin(const Place& place, Elements& own) const {
+    LLTM_JIT_UNROLLED2(j, kEights, i, 2) {
+      const int64_t row = row_of(place, i);
+      LLTM_JIT_UNROLLED(e, 2) {
+        const int unit = unit_of(place, j) + e;
+        const bool inside = has_row(place, i) && unit < end_unit();
+        const int64_t at = in_state(row, unit);
+        own.old[0][j][i][e] =
+            inside && args.old_h ? to_opmath(static_cast<const scalar_t*>(args.old_h)[at]) : 0.f;
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
+          own.old[k][j][i][e] =
+              inside && args.old_cells
+                  ? static_cast<const float*>(args.old_cells)[(k - 1) * state_size() + at]
+                  : 0.f;
         }
-        send_h(place, 0, j, i, own.old[0][j][i]);
       }
+      send_h(place, 0, j, i, own.old[0][j][i]);
     }
     this->arrive(place.tile);
     prepare(place, 0, own);
   }
 
   // sums: [gates][eights][2 rows][2 units]
-  __device__ __forceinline__ void finish(const Place& place, int64_t step, float (&sums)[kN / 2],
-                                         Elements& own) const {
-#pragma unroll
-    for (int j = 0; j < kEights; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const uint8_t control = kControls ? own.control[i] : uint8_t(0);
-        const bool resets = kControls && (control & kResets),
-                   holds = kControls && (control & kHolds);
-        float h[2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int in_cluster = own_unit() + j * 8 + place.column + e;
-          CellStep<Cell, Number> in;
-#pragma unroll
-          for (int g = 0; g < kGates; ++g) {
-            float& sum = sums[(g * kAll + j) * 4 + i * 2 + e];
-            const float x = to_opmath(own.inputs[g][j][i].values[e]);
-            const float of_h = (resets ? 0.f : sum) + constants[g * kShape.units + in_cluster];
-            if constexpr (kAdds) {
-              sum = x + of_h;
-              in.x[g] = Number(sum);
-            } else {
-              sum = of_h;
-              in.x[g] = Number(x);
-              in.h[g] = Number(of_h);
-            }
-          }
-#pragma unroll
-          for (int k = 0; k < kParameters; ++k) {
-            in.p[k] = Number(constants[(kGates + k) * kShape.units + in_cluster]);
-          }
-#pragma unroll
-          for (int k = 0; k < kStates; ++k) {
-            in.old[k] = Number(own.old[k][j][i][e]);
-          }
-          Number states[kStates];
-          run_step(in, states);
-#pragma unroll
-          for (int k = 0; k < kStates; ++k) {
-            if (!holds) own.old[k][j][i][e] = float(states[k]);
-          }
-          h[e] = kPadded && first_unit + in_cluster >= args.hidden_size ? 0.f : own.old[0][j][i][e];
+  LLTM_JIT_DEVICE void finish(const Place& place, int64_t step, float (&sums)[kN / 2],
+                              Elements& own) const {
+    LLTM_JIT_UNROLLED2(j, kEights, i, 2) {
+      const uint8_t control = kControls ? own.control[i] : uint8_t(0);
+      const bool resets = kControls && (control & kResets), holds = kControls && (control & kHolds);
+      float h[2];
+      LLTM_JIT_UNROLLED(e, 2) {
+        const int in_cluster = own_unit() + j * 8 + place.column + e;
+        CellStep<Cell, Number> in;
+        LLTM_JIT_UNROLLED(g, kGates) {
+          float& sum = sums[(g * kAll + j) * 4 + i * 2 + e];
+          const float x = to_opmath(own.inputs[g][j][i].values[e]);
+          const float of_h = (resets ? 0.f : sum) + constants[g * kShape.units + in_cluster];
+          sum = kAdds ? x + of_h : of_h;
+          in.sum(g) = Number(sum);
+          if constexpr (!kAdds) in.x[g] = Number(x);
         }
-        send_h(place, step + 1, j, i, h);
+        LLTM_JIT_UNROLLED(k, kParameters) {
+          in.p[k] = Number(constants[(kGates + k) * kShape.units + in_cluster]);
+        }
+        LLTM_JIT_UNROLLED(k, kStates) in.old[k] = Number(own.old[k][j][i][e]);
+        Number states[kStates];
+        run_step(in, states);
+        LLTM_JIT_UNROLLED(k, kStates) {
+          if (!holds) own.old[k][j][i][e] = float(states[k]);
+        }
+        h[e] = kPadded && first_unit + in_cluster >= args.hidden_size ? 0.f : own.old[0][j][i][e];
       }
+      send_h(place, step + 1, j, i, h);
     }
     this->arrive(place.tile);
     write(place, step, sums, own);
   }
 
   // Stores results for which nobody waits.
-  __device__ __forceinline__ void write(const Place& place, int64_t step,
-                                        const float (&sums)[kN / 2], const Elements& own) const {
+  LLTM_JIT_DEVICE void write(const Place& place, int64_t step, const float (&sums)[kN / 2],
+                             const Elements& own) const {
     const bool last = step + 1 == args.steps;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       if (!has_row(place, i)) continue;
       const int64_t row = row_of(place, i);
       const bool holds = kControls && (own.control[i] & kHolds);
-#pragma unroll
-      for (int j = 0; j < kEights; ++j) {
+      LLTM_JIT_UNROLLED(j, kEights) {
         const int unit = unit_of(place, j);
         if (unit >= end_unit()) continue;
         const int64_t at = in_state(row, unit), all = state_size();
         float h[2] = {holds ? 0.f : own.old[0][j][i][0], holds ? 0.f : own.old[0][j][i][1]};
         store_two(in_array(args.output, step, row, 0, unit), unit, h);
         if (kSaves == kSavesAll && !holds) {
-#pragma unroll
-          for (int g = 0; g < kGates; ++g) {
+          LLTM_JIT_UNROLLED(g, kGates) {
             const float* two = sums + (g * kAll + j) * 4 + i * 2;
             store_pack<2>(in_array(args.saved_gates, step, row, g, unit), {two[0], two[1]});
           }
         }
         if (!last) continue;
         store_two(static_cast<scalar_t*>(args.new_h) + at, unit, own.old[0][j][i]);
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
           const int64_t place = (k - 1) * all + at;
           if (args.narrow_cells) {
             store_two(static_cast<scalar_t*>(args.new_cells) + place, unit, own.old[k][j][i]);
@@ -271,7 +234,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     }
   }
 
-  __device__ __forceinline__ void run_steps(const Place& place) const {
+  LLTM_JIT_DEVICE void run_steps(const Place& place) const {
     Elements own;
     begin(place, own);
     typename Pass::Slot slot;
@@ -288,7 +251,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
 };
 
 template <typename Cell, typename scalar_t, typename Variant, SequenceSaves kSaves, bool kControls>
-__device__ __forceinline__ void run_many_rows(const SequenceForwardArgs& args) {
+LLTM_JIT_DEVICE void run_many_rows(const SequenceForwardArgs& args) {
 #if LLTM_JIT_HAS_WGMMA
   extern __shared__ char dynamic[];
   const ManyRowsForward<Cell, scalar_t, Variant, kSaves, kControls> forward(dynamic, args);

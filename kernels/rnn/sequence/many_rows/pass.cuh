@@ -24,44 +24,39 @@ struct ManyRowsPass : ClusterProducts<scalar_t, Variant, Cell::kGates> {
 
   const Args& args;
 
-  __device__ __forceinline__ ManyRowsPass(char* shared, const Args& args)
+  LLTM_JIT_DEVICE ManyRowsPass(char* shared, const Args& args)
       : Products(shared, args.workspace, args.batch_size), args(args) {}
 
-  __device__ __forceinline__ int64_t gate_size() const {
+  LLTM_JIT_DEVICE int64_t gate_size() const {
     return kPadded ? padded_size(args.hidden_size) : args.hidden_size;
   }
 
   // A lane's row i of two, place.row and place.row + 8 of the tile, as a row of the batch.
   template <typename Place>
-  __device__ __forceinline__ int64_t row_of(const Place& place, int i) const {
+  LLTM_JIT_DEVICE int64_t row_of(const Place& place, int i) const {
     return args.first_row + int64_t(place.tile) * tile_rows + place.row + 8 * i;
   }
   template <typename Place>
-  __device__ __forceinline__ bool has_row(const Place& place, int i) const {
+  LLTM_JIT_DEVICE bool has_row(const Place& place, int i) const {
     return place.row + 8 * i < tile_rows && row_of(place, i) < args.batch_size;
   }
 
   // The place of a gate's unit in a step's row of an array.
   template <typename Array>
-  __device__ __forceinline__ auto* in_array(const Array& array, int64_t step, int64_t row, int gate,
-                                            int unit) const {
-    using Element =
-        std::conditional_t<std::is_same_v<Array, SequenceArray>, const scalar_t, scalar_t>;
-    return static_cast<Element*>(array.data) + step * array.step_stride + row * array.row_stride +
+  LLTM_JIT_DEVICE auto* in_array(const Array& array, int64_t step, int64_t row, int gate,
+                                 int unit) const {
+    return array.template as<scalar_t>() + step * array.step_stride + row * array.row_stride +
            gate * gate_size() + unit;
   }
   // The same in an array of states, which is dense and may hold several.
-  __device__ __forceinline__ int64_t in_state(int64_t row, int unit) const {
+  LLTM_JIT_DEVICE int64_t in_state(int64_t row, int unit) const {
     return row * args.hidden_size + unit;
   }
-  __device__ __forceinline__ int64_t state_size() const {
-    return args.batch_size * args.hidden_size;
-  }
+  LLTM_JIT_DEVICE int64_t state_size() const { return args.batch_size * args.hidden_size; }
 
   // Stores two neighbouring units of an array that may end between them.
   template <typename element_t>
-  __device__ __forceinline__ void store_two(element_t* target, int unit,
-                                            const float (&values)[2]) const {
+  LLTM_JIT_DEVICE void store_two(element_t* target, int unit, const float (&values)[2]) const {
     if constexpr (!kPadded) {
       store_pack<2>(target, values);
     } else {

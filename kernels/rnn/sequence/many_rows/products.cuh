@@ -2,7 +2,6 @@
 #pragma once
 
 #include "rnn/sequence/many_rows/cluster.cuh"
-#include "rnn/sequence/many_rows/wide_product.cuh"
 
 namespace lltm_jit {
 
@@ -21,9 +20,29 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     int of_weights = 0, round_of_weights = 0;
     int count = 0;  // products so far
   };
-  __device__ __forceinline__ void multiply(int tile, Slot& slot, float (&sums)[kN / 2]) const {
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) sums[i] = 0;
+  // Waits for a chunk's weights, and describes them.
+  LLTM_JIT_DEVICE uint64_t weights_of(int chunk, const Slot& slot) const {
+    if (!is_streamed(chunk)) {
+      return matrix_descriptor(weights) + (chunk - streamed_before(chunk)) * (kChunkBytes >> 4);
+    }
+    barriers.weights_full[slot.of_weights].wait(slot.round_of_weights & 1);
+    return matrix_descriptor(weight_stage(slot.of_weights));
+  }
+  // Goes on to the next chunk. Returns the stage of the chunk's weights, or -1 if they are not streamed.
+  LLTM_JIT_DEVICE int advance(int chunk, Slot& slot) const {
+    if (++slot.index == kStages) slot.index = 0, ++slot.round;
+    if (!is_streamed(chunk)) return -1;
+    const int stage = slot.of_weights;
+    if (++slot.of_weights == kWeightStages) slot.of_weights = 0, ++slot.round_of_weights;
+    return stage;
+  }
+  LLTM_JIT_DEVICE void free_weights(int stage) const {
+    const bool tells = threadIdx.x % 32 == 0;
+    if (kStreamed > 0 && tells && stage >= 0) barriers.weights_empty[stage].arrive();
+  }
+
+  LLTM_JIT_DEVICE void multiply(int tile, Slot& slot, float (&sums)[kN / 2]) const {
+    LLTM_JIT_UNROLLED(i, kN / 2) sums[i] = 0;
     if constexpr (kScaled) {
       multiply_scaled(tile, slot, sums);
     } else {
@@ -31,53 +50,34 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     }
   }
 
-  __device__ __forceinline__ void multiply_chunks(int tile, Slot& slot,
-                                                  float (&sums)[kN / 2]) const {
+  LLTM_JIT_DEVICE void multiply_chunks(int tile, Slot& slot, float (&sums)[kN / 2]) const {
     const bool tells = threadIdx.x % 32 == 0;
-    const uint64_t all_weights = matrix_descriptor(weights);
     int before = 0, weights_before = -1;
 #pragma unroll 1
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       barriers.full[tile][slot.index].wait(slot.round & 1);
       const uint64_t a = matrix_descriptor(ring(tile) + slot.index * kTileBytes);
-      uint64_t b = all_weights + (chunk - streamed_before(chunk)) * (kChunkBytes >> 4);
-      const bool from_memory = kStreamed > 0 && is_streamed(chunk);
-      if (from_memory) {
-        barriers.weights_full[slot.of_weights].wait(slot.round_of_weights & 1);
-        b = matrix_descriptor(weight_stage(slot.of_weights));
-      }
+      const uint64_t b = weights_of(chunk, slot);
       fence_products();
-#pragma unroll
-      for (int k = 0; k < ManyRowsShape::kChunk / 16; ++k) {
-        multiply_wide<scalar_t, kN>(sums, a + 2 * k, b + 2 * k);
+      LLTM_JIT_UNROLLED(k, ManyRowsShape::kChunk / 16) {
+        wgmma<scalar_t, kN>(sums, a + 2 * k, b + 2 * k);
       }
       commit_products();
       wait_for_products<1>();
       if (chunk > 0 && tells) barriers.empty[tile][before].arrive();
-      if (kStreamed > 0 && tells && weights_before >= 0) {
-        barriers.weights_empty[weights_before].arrive();
-      }
-      weights_before = -1;
-      if (from_memory) {
-        weights_before = slot.of_weights;
-        if (++slot.of_weights == kWeightStages) slot.of_weights = 0, ++slot.round_of_weights;
-      }
+      free_weights(weights_before);
       before = slot.index;
-      if (++slot.index == kStages) slot.index = 0, ++slot.round;
+      weights_before = advance(chunk, slot);
     }
     wait_for_products<0>();
     if (tells) barriers.empty[tile][before].arrive();
-    if (kStreamed > 0 && tells && weights_before >= 0) {
-      barriers.weights_empty[weights_before].arrive();
-    }
+    free_weights(weights_before);
   }
 
   // The same with scaled halves. A chunk is read into registers, so that its slot is free before its products end.
-  __device__ __forceinline__ void multiply_scaled(int tile, Slot& slot,
-                                                  float (&sums)[kN / 2]) const {
+  LLTM_JIT_DEVICE void multiply_scaled(int tile, Slot& slot, float (&sums)[kN / 2]) const {
     const int lane = threadIdx.x % 32;
     const bool tells = lane == 0;
-    const uint64_t all_weights = matrix_descriptor(weights);
     barriers.exponents_full[tile].wait(slot.count & 1);
     ++slot.count;
     const RowExponents<kChunks> rows(shared_address(exponents + tile * kExponentsBytes));
@@ -89,40 +89,24 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
       const Words<2> of_chunk[2] = {load_shared<2>(rows.rows[0] + chunk * 8),
                                     load_shared<2>(rows.rows[1] + chunk * 8)};
       const uint32_t a = shared_address(ring(tile)) + slot.index * kTileBytes;
-      uint64_t b = all_weights + (chunk - streamed_before(chunk)) * (kChunkBytes >> 4);
-      const bool from_memory = kStreamed > 0 && is_streamed(chunk);
-      if (from_memory) {
-        barriers.weights_full[slot.of_weights].wait(slot.round_of_weights & 1);
-        b = matrix_descriptor(weight_stage(slot.of_weights));
-      }
-#pragma unroll
-      for (int k = 0; k < ManyRowsShape::kChunk / 16; ++k) {
+      const uint64_t b = weights_of(chunk, slot);
+      LLTM_JIT_UNROLLED(k, ManyRowsShape::kChunk / 16) {
         load_scaled(operands[k % 2], a, k, rows, of_chunk);
         fence_products();
-        multiply_wide_of_registers<kN>(sums, operands[k % 2], b + 2 * k);
+        wgmma_of_registers<kN>(sums, operands[k % 2], b + 2 * k);
         commit_products();
         wait_for_products<1>();  // the other operand is free
-        if (kStreamed > 0 && k == 0 && tells && weights_before >= 0) {
-          barriers.weights_empty[weights_before].arrive();
-        }
+        if (k == 0) free_weights(weights_before);
       }
       __syncwarp();
       if (tells) barriers.empty[tile][slot.index].arrive();
-      weights_before = -1;
-      if (from_memory) {
-        weights_before = slot.of_weights;
-        if (++slot.of_weights == kWeightStages) slot.of_weights = 0, ++slot.round_of_weights;
-      }
-      if (++slot.index == kStages) slot.index = 0, ++slot.round;
+      weights_before = advance(chunk, slot);
     }
     wait_for_products<0>();
     __syncwarp();
     if (tells) barriers.exponents_empty[tile].arrive();
-    if (kStreamed > 0 && tells && weights_before >= 0) {
-      barriers.weights_empty[weights_before].arrive();
-    }
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) {
+    free_weights(weights_before);
+    LLTM_JIT_UNROLLED(i, kN / 2) {
       const float of_column = inverses[i / 4 * 8 + lane % 4 * 2 + i % 2];
       sums[i] = sums[i] * rows.inverse(i / 2 % 2) * of_column;
     }

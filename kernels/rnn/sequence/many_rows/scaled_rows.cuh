@@ -12,7 +12,7 @@ struct ScaledTwo {
   uint32_t halves;
   uint8_t exponent;
 
-  __device__ __forceinline__ ScaledTwo(float first, float second) {
+  LLTM_JIT_DEVICE ScaledTwo(float first, float second) {
     float largest = fmaxf(fabsf(first), fabsf(second));
 #pragma unroll
     for (int lanes = 1; lanes < 4; lanes *= 2) {
@@ -30,10 +30,9 @@ struct RowExponents {
   uint32_t rows[2];
   int largest[2];
 
-  __device__ __forceinline__ explicit RowExponents(uint32_t exponents) {
+  LLTM_JIT_DEVICE explicit RowExponents(uint32_t exponents) {
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 % 4 * 16 + lane / 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       rows[i] = exponents + (first + 8 * i) * kChunks * 8;
       uint32_t four = 0;
       for (int chunk = lane % 4; chunk < kChunks; chunk += 4) {
@@ -51,16 +50,16 @@ struct RowExponents {
   }
 
   // A pair of equal factors, which bring an eight's numbers to the row's scale.
-  __device__ __forceinline__ uint32_t factor(int i, const Words<2>& chunk, int eight) const {
+  LLTM_JIT_DEVICE uint32_t factor(int i, const Words<2>& chunk, int eight) const {
     constexpr int kBias = 127;
     const int exponent = int(chunk.value[eight / 4] >> eight % 4 * 8 & 0xff);
     const float power = __int_as_float(max(exponent - largest[i] + kBias, 0) << 23);
     return pack2<Half>(power, power);
   }
-  __device__ __forceinline__ float inverse(int i) const { return __int_as_float(largest[i] << 23); }
+  LLTM_JIT_DEVICE float inverse(int i) const { return __int_as_float(largest[i] << 23); }
 };
 
-__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+LLTM_JIT_DEVICE uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   uint32_t result;
   asm("mul.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
@@ -68,13 +67,11 @@ __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
 
 // Loads the 16 rows of a warp for 16 of k as operand A, from the address of a tile's chunk.
 template <typename Exponents>
-__device__ __forceinline__ void load_scaled(uint32_t (&a)[4], uint32_t tile, int k,
-                                            const Exponents& exponents,
-                                            const Words<2> (&of_chunk)[2]) {
+LLTM_JIT_DEVICE void load_scaled(uint32_t (&a)[4], uint32_t tile, int k, const Exponents& exponents,
+                                 const Words<2> (&of_chunk)[2]) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
   load_matrices<false>(a, tile + row * 128 + ((2 * k + lane / 16) ^ (lane & 7)) * 16);
-#pragma unroll
-  for (int m = 0; m < 4; ++m) {
+  LLTM_JIT_UNROLLED(m, 4) {
     a[m] = multiply_pairs(a[m], exponents.factor(m % 2, of_chunk[m % 2], 2 * k + m / 2));
   }
 }

@@ -8,27 +8,24 @@ namespace lltm_jit {
 
 // Each warp loads one column at a time.
 template <typename Block, typename Load>
-__device__ __forceinline__ void load_scaled_along_k(const Block& block, const Load& load) {
+LLTM_JIT_DEVICE void load_scaled_along_k(const Block& block, const Load& load) {
   constexpr int kFours = Block::kChunks * ManyRowsShape::kChunk / 4;
   const int lane = threadIdx.x % 32;
   constexpr int kTurns = ceil_div(kFours, 32);
   for (int n = threadIdx.x / 32; n < Block::kN; n += Block::kShape.threads() / 32) {
     Pack<float, 4> fours[kTurns] = {};
-#pragma unroll
-    for (int i = 0; i < kTurns; ++i) {
+    LLTM_JIT_UNROLLED(i, kTurns) {
       const int at = lane + 32 * i;
       if (at < kFours) fours[i] = load(n, at * 4);
     }
     uint32_t largest = 0;
-#pragma unroll
-    for (int i = 0; i < kTurns; ++i) {
+    LLTM_JIT_UNROLLED(i, kTurns) {
       for (const float each : fours[i].values) {
         largest = max(largest, magnitude_of(__float_as_uint(each)));
       }
     }
     const HalfScale of = scale_of_warp(largest);
-#pragma unroll
-    for (int i = 0; i < kTurns; ++i) {
+    LLTM_JIT_UNROLLED(i, kTurns) {
       const int at = lane + 32 * i;
       if (at >= kFours) continue;
       const auto& [a, b, c, d] = fours[i].values;
@@ -41,17 +38,15 @@ __device__ __forceinline__ void load_scaled_along_k(const Block& block, const Lo
 
 // Each thread loads four columns for some of k, with several loads in flight.
 template <typename Block, typename Load>
-__device__ __forceinline__ void load_scaled_along_columns(const Block& block, const Load& load) {
+LLTM_JIT_DEVICE void load_scaled_along_columns(const Block& block, const Load& load) {
   constexpr int kDepth = Block::kChunks * ManyRowsShape::kChunk, kAtOnce = 8;
   constexpr int kFours = Block::kN / 4, kApart = Block::kShape.threads() / kFours;
   const int n = threadIdx.x % kFours * 4, first = threadIdx.x / kFours;
   const auto for_four = [&](const auto& function) {
     for (int k = first; k < kDepth && first < kApart; k += kAtOnce * kApart) {
       Pack<float, 4> fours[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) fours[i] = load(n, min(k + i * kApart, kDepth - 1));
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) function(min(k + i * kApart, kDepth - 1), fours[i]);
+      LLTM_JIT_UNROLLED(i, kAtOnce) fours[i] = load(n, min(k + i * kApart, kDepth - 1));
+      LLTM_JIT_UNROLLED(i, kAtOnce) function(min(k + i * kApart, kDepth - 1), fours[i]);
     }
   };
   const auto magnitudes = reinterpret_cast<uint32_t*>(block.inverses);
@@ -59,32 +54,27 @@ __device__ __forceinline__ void load_scaled_along_columns(const Block& block, co
   __syncthreads();
   uint32_t largest[4] = {};
   for_four([&](int, const Pack<float, 4>& four) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    LLTM_JIT_UNROLLED(j, 4) {
       largest[j] = max(largest[j], magnitude_of(__float_as_uint(four.values[j])));
     }
   });
-#pragma unroll
-  for (int j = 0; j < 4; ++j) atomicMax(magnitudes + n + j, largest[j]);
+  LLTM_JIT_UNROLLED(j, 4) atomicMax(magnitudes + n + j, largest[j]);
   __syncthreads();
   HalfScale scales[4];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) scales[j] = HalfScale(magnitudes[n + j]);
+  LLTM_JIT_UNROLLED(j, 4) scales[j] = HalfScale(magnitudes[n + j]);
   for_four([&](int k, const Pack<float, 4>& four) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    LLTM_JIT_UNROLLED(j, 4) {
       *reinterpret_cast<Half*>(block.weight(n + j, k)) = to_half(four.values[j] * scales[j].scale);
     }
   });
   __syncthreads();
   if (first > 0) return;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) block.inverses[n + j] = scales[j].inverse;
+  LLTM_JIT_UNROLLED(j, 4) block.inverses[n + j] = scales[j].inverse;
 }
 
 // load(n, in_block) returns four neighbouring numbers along k of a column.
 template <typename scalar_t, typename Block, typename Load>
-__device__ __forceinline__ void load_along_k(const Block& block, const Load& load) {
+LLTM_JIT_DEVICE void load_along_k(const Block& block, const Load& load) {
   if constexpr (Block::kScaled) {
     load_scaled_along_k(block, load);
   } else {
@@ -99,7 +89,7 @@ __device__ __forceinline__ void load_along_k(const Block& block, const Load& loa
 
 // load(n, in_block) returns the numbers of four neighbouring columns.
 template <typename scalar_t, typename Block, typename Load>
-__device__ __forceinline__ void load_along_columns(const Block& block, const Load& load) {
+LLTM_JIT_DEVICE void load_along_columns(const Block& block, const Load& load) {
   if constexpr (Block::kScaled) {
     load_scaled_along_columns(block, load);
   } else {
@@ -108,8 +98,7 @@ __device__ __forceinline__ void load_along_columns(const Block& block, const Loa
     for (int i = threadIdx.x; i < kFours * kDepth; i += Block::kShape.threads()) {
       const int n = i % kFours * 4, in_block = i / kFours;
       const auto four = load(n, in_block);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      LLTM_JIT_UNROLLED(j, 4) {
         *reinterpret_cast<scalar_t*>(block.weight(n + j, in_block)) = four.values[j];
       }
     }

@@ -30,30 +30,21 @@ struct FinishGradients {
     constexpr int kNow = Traits::kParameters + 1;
     using Number = typename DualFor<T, kNow + Traits::kStates>::type;
     Number parameters[Traits::kParametersRoom], states[Traits::kStates];
-    LLTM_JIT_UNROLL
-    for (int i = 0; i < Traits::kParameters; ++i) {
-      parameters[i] = Number::variable(given_p[i], i);
-    }
-    LLTM_JIT_UNROLL
-    for (int s = 0; s < Traits::kStates; ++s) {
-      states[s] = Number::variable(given_now[s], kNow + s);
-    }
+    LLTM_JIT_UNROLLED(i, Traits::kParameters) parameters[i] = Number::variable(given_p[i], i);
+    LLTM_JIT_UNROLLED(s, Traits::kStates) states[s] = Number::variable(given_now[s], kNow + s);
     finish_step<Cell>(parameters, Number::variable(given_normalised, kNow - 1), states);
     const auto of = [&](int variable) {
       T sum = T(0);
-      LLTM_JIT_UNROLL
-      for (int s = 0; s < Traits::kStates; ++s) {
+      LLTM_JIT_UNROLLED(s, Traits::kStates) {
         if (states[s].depends_on(variable)) {
           sum = sum + states[s].partials[variable] * grad_now[s];
         }
       }
       return sum;
     };
-    LLTM_JIT_UNROLL
-    for (int i = 0; i < Traits::kParameters; ++i) p[i] = of(i);
+    LLTM_JIT_UNROLLED(i, Traits::kParameters) p[i] = of(i);
     normalised = of(kNow - 1);
-    LLTM_JIT_UNROLL
-    for (int s = 0; s < Traits::kStates; ++s) now[s] = of(kNow + s);
+    LLTM_JIT_UNROLLED(s, Traits::kStates) now[s] = of(kNow + s);
   }
 };
 

@@ -12,18 +12,16 @@ namespace lltm_jit {
 
 // max() and min() for cells.
 template <typename Functions>
-__device__ __forceinline__ FloatOf<Functions> max(const FloatOf<Functions>& x,
-                                                  const FloatOf<Functions>& y) {
+LLTM_JIT_DEVICE FloatOf<Functions> max(const FloatOf<Functions>& x, const FloatOf<Functions>& y) {
   return FloatOf<Functions>(larger_or_nan(x.value, y.value));
 }
 template <typename Functions>
-__device__ __forceinline__ FloatOf<Functions> min(const FloatOf<Functions>& x,
-                                                  const FloatOf<Functions>& y) {
+LLTM_JIT_DEVICE FloatOf<Functions> min(const FloatOf<Functions>& x, const FloatOf<Functions>& y) {
   return FloatOf<Functions>(smaller_or_nan(x.value, y.value));
 }
 
 // One of two numbers, of which both are computed, so that there is no branch.
-__device__ __forceinline__ float either(bool first, float a, float b) {
+LLTM_JIT_DEVICE float either(bool first, float a, float b) {
   asm volatile("" : "+f"(a), "+f"(b));
   return first ? a : b;
 }
@@ -40,22 +38,22 @@ struct Math<GateFloat> : FloatMath<GateFunctions> {
   static constexpr float kSmall = 0x1p-6f;
   static constexpr float kLog2E = 1.4426950408889634f;
 
-  static __device__ __forceinline__ GateFloat quotient(GateFloat a, GateFloat b) {
+  static LLTM_JIT_DEVICE GateFloat quotient(GateFloat a, GateFloat b) {
     return GateFloat(a.value * approximate_inverse(b.value));
   }
-  static __device__ __forceinline__ GateFloat exp(GateFloat x) {
+  static LLTM_JIT_DEVICE GateFloat exp(GateFloat x) {
     return GateFloat(approximate_power_of_2(kLog2E * x.value));
   }
-  static __device__ __forceinline__ GateFloat expm1(GateFloat x) {
+  static LLTM_JIT_DEVICE GateFloat expm1(GateFloat x) {
     const float series = fmaf(0.5f * x.value, x.value, x.value);
     const float difference = approximate_power_of_2(kLog2E * x.value) - 1;
     return GateFloat(fabsf(x.value) < kSmall ? series : difference);
   }
-  static __device__ __forceinline__ GateFloat log1p(GateFloat x) {
+  static LLTM_JIT_DEVICE GateFloat log1p(GateFloat x) {
     const float series = fmaf(-0.5f * x.value, x.value, x.value);
     return GateFloat(either(fabsf(x.value) < kSmall, series, __logf(1 + x.value)));
   }
-  static __device__ __forceinline__ GateFloat tanh(GateFloat x) {
+  static LLTM_JIT_DEVICE GateFloat tanh(GateFloat x) {
     float result;
     asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x.value));
     return GateFloat(result);
@@ -64,12 +62,12 @@ struct Math<GateFloat> : FloatMath<GateFunctions> {
 
 // The error is below 4e-6 on an H200, where tanh.approx is accurate to at least 16 bits: the leak
 // of a closed gate would not show in 16 bits after thousands of steps.
-__device__ __forceinline__ GateFloat sigmoid(GateFloat x) {
+LLTM_JIT_DEVICE GateFloat sigmoid(GateFloat x) {
   const GateFloat half(0.5f);
   return GateFloat(fmaf(0.5f, Math<GateFloat>::tanh(half * x).value, 0.5f));
 }
 
-__device__ __forceinline__ GateFloat softplus(const GateFloat& x) {
+LLTM_JIT_DEVICE GateFloat softplus(const GateFloat& x) {
   using M = Math<GateFloat>;
   return max(x, GateFloat(0)) + M::log1p(M::exp(-M::abs(x)));
 }
@@ -85,7 +83,7 @@ template <>
 struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
   using T = FullGateFloat;
 
-  static __device__ __forceinline__ T exp(T x) {
+  static LLTM_JIT_DEVICE T exp(T x) {
     // x log2(e) with twice the bits: the power of the rounded part, corrected to first order for the rest.
     constexpr float kLog2E = 1.4426950408889634f, kRest = 1.9259629911266175e-8f;
     const float power = kLog2E * x.value;
@@ -94,7 +92,7 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
     const float corrected = fmaf(result, 0.6931471805599453f * rest, result);
     return T(fabsf(power) < 126 ? corrected : result);  // infinities have no remainder
   }
-  static __device__ __forceinline__ T expm1(T x) {
+  static LLTM_JIT_DEVICE T expm1(T x) {
     const float t = x.value;  // coefficients for the least relative error below 1/2
     float series = fmaf(t, 1.99931381e-4f, 1.39973913e-3f);
     series = fmaf(t, series, 8.33307211e-3f);
@@ -103,8 +101,8 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
     series = fmaf(t, series, 5.00000042e-1f);
     return T(either(fabsf(t) < 0.5f, fmaf(t * t, series, t), exp(x).value - 1));
   }
-  static __device__ __forceinline__ T log1p(T x) { return T(::log1pf(x.value)); }
-  static __device__ __forceinline__ T tanh(T x) {
+  static LLTM_JIT_DEVICE T log1p(T x) { return T(::log1pf(x.value)); }
+  static LLTM_JIT_DEVICE T tanh(T x) {
     const float t = fabsf(x.value), square = t * t;  // coefficients for the same below 0.6
     float series = fmaf(square, -5.90587e-3f, 2.080538e-2f);
     series = fmaf(square, series, -5.378668e-2f);
@@ -116,7 +114,7 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
   }
 };
 
-__device__ __forceinline__ FullGateFloat sigmoid(FullGateFloat x) {
+LLTM_JIT_DEVICE FullGateFloat sigmoid(FullGateFloat x) {
   return FullGateFloat(approximate_inverse(1 + Math<FullGateFloat>::exp(-x).value));
 }
 
@@ -126,10 +124,10 @@ using NoFloat = FloatOf<NoFunctions>;
 
 template <>
 struct Math<NoFloat> : FloatMath<NoFunctions> {
-  static __device__ __forceinline__ NoFloat exp(NoFloat x) { return x; }
-  static __device__ __forceinline__ NoFloat expm1(NoFloat x) { return x; }
-  static __device__ __forceinline__ NoFloat log1p(NoFloat x) { return x; }
-  static __device__ __forceinline__ NoFloat tanh(NoFloat x) { return x; }
+  static LLTM_JIT_DEVICE NoFloat exp(NoFloat x) { return x; }
+  static LLTM_JIT_DEVICE NoFloat expm1(NoFloat x) { return x; }
+  static LLTM_JIT_DEVICE NoFloat log1p(NoFloat x) { return x; }
+  static LLTM_JIT_DEVICE NoFloat tanh(NoFloat x) { return x; }
 };
 
 // The type in which a cell computes, by element type.
@@ -141,21 +139,15 @@ using GateNumber =
 // The inputs of a step for a lane's elements, besides the old states: the gates' sums (or their
 // hidden and input parts), and the parameters of the lane's units.
 template <typename Cell, typename T, int kGates, int kElements, int kRoom, int kUnits>
-__device__ __forceinline__ CellStep<Cell, T> step_of_element(
-    int e, const float (&sums)[kGates][kElements], const float (&inputs)[kGates][kElements],
-    const float (&parameters)[kRoom][kUnits]) {
+LLTM_JIT_DEVICE CellStep<Cell, T> step_of_element(int e, const float (&sums)[kGates][kElements],
+                                                  const float (&inputs)[kGates][kElements],
+                                                  const float (&parameters)[kRoom][kUnits]) {
   CellStep<Cell, T> in;
-#pragma unroll
-  for (int g = 0; g < kGates; ++g) {
-    if constexpr (CellAddsGates<Cell>::value) {
-      in.x[g] = T(sums[g][e]);
-    } else {
-      in.x[g] = T(inputs[g][e]);
-      in.h[g] = T(sums[g][e]);
-    }
+  LLTM_JIT_UNROLLED(g, kGates) {
+    in.sum(g) = T(sums[g][e]);
+    if constexpr (!CellTraits<Cell>::kAddsGates) in.x[g] = T(inputs[g][e]);
   }
-#pragma unroll
-  for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
+  LLTM_JIT_UNROLLED(i, CellTraits<Cell>::kParameters) {
     in.p[i] = T(parameters[i][kUnits == 2 ? e / 2 : 0]);
   }
   return in;

@@ -33,21 +33,21 @@
 
 namespace lltm_jit {
 
-__device__ __forceinline__ uint32_t magnitude_of(uint32_t number) { return number & 0x7fffffffu; }
+LLTM_JIT_DEVICE uint32_t magnitude_of(uint32_t number) { return number & 0x7fffffffu; }
 
 // The power of two that brings a number of this magnitude to 2^14, and its inverse.
 struct HalfScale {
   float scale, inverse;
 
   HalfScale() = default;
-  __device__ __forceinline__ explicit HalfScale(uint32_t magnitude) {
+  LLTM_JIT_DEVICE explicit HalfScale(uint32_t magnitude) {
     constexpr uint32_t kBias = 127, kTarget = 14;
     const uint32_t exponent = min(max(magnitude >> 23, 15u), 254u);  // both powers exist
     scale = __uint_as_float((2 * kBias + kTarget - exponent) << 23);
     inverse = __uint_as_float((exponent - kTarget) << 23);
   }
   // The same in fewer instructions, for the loops of steps.
-  __device__ __forceinline__ explicit HalfScale(float magnitude) {
+  LLTM_JIT_DEVICE explicit HalfScale(float magnitude) {
     constexpr int kExponent = 1 << 23, kTarget = 14, kBias = 127;
     const int bits = max(__float_as_int(magnitude) - kTarget * kExponent, kExponent) & -kExponent;
     inverse = __int_as_float(bits);
@@ -56,7 +56,7 @@ struct HalfScale {
 };
 
 // The scale of a warp's weights. magnitude: the largest one among this lane's weights.
-__device__ __forceinline__ HalfScale scale_of_warp(uint32_t magnitude) {
+LLTM_JIT_DEVICE HalfScale scale_of_warp(uint32_t magnitude) {
 #if __CUDA_ARCH__ >= 800
   return HalfScale(__reduce_max_sync(~0u, magnitude));
 #else
@@ -73,23 +73,22 @@ struct HalfParts {
 
   HalfParts() = default;
   // Splits two floats, given their bits and scales.
-  __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float first_scale,
-                                       float second_scale) {
+  LLTM_JIT_DEVICE HalfParts(uint32_t first, uint32_t second, float first_scale,
+                            float second_scale) {
     const float a = __uint_as_float(first) * first_scale;
     const float b = __uint_as_float(second) * second_scale;
     high = pack2<Half>(a, b);
     low = pack2<Half>(a - first_of<Half>(high), b - second_of<Half>(high));
   }
-  __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float scale)
+  LLTM_JIT_DEVICE HalfParts(uint32_t first, uint32_t second, float scale)
       : HalfParts(first, second, scale, scale) {}
 };
 
 // Rounds floats to TF32.
 template <int kWords>
-__device__ __forceinline__ Words<kWords> rounded_to_tf32(const Words<kWords>& w) {
+LLTM_JIT_DEVICE Words<kWords> rounded_to_tf32(const Words<kWords>& w) {
   Words<kWords> result;
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
+  LLTM_JIT_UNROLLED(i, kWords) {
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result.value[i]) : "f"(__uint_as_float(w.value[i])));
   }
   return result;
@@ -98,10 +97,9 @@ __device__ __forceinline__ Words<kWords> rounded_to_tf32(const Words<kWords>& w)
 // Splits a tile of weights: four numbers of k of one row, then of the eighth row after it. The
 // upper parts, and the lower ones if there is room for them, become operands A.
 template <typename Parts>
-__device__ __forceinline__ Parts in_halves(const Words<8>& tile, float scale) {
+LLTM_JIT_DEVICE Parts in_halves(const Words<8>& tile, float scale) {
   Parts parts;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  LLTM_JIT_UNROLLED(i, 4) {
     const int at = i % 2 * 4 + i / 2 * 2;
     const HalfParts pair(tile.value[at], tile.value[at + 1], scale);
     parts.value[i] = pair.high;
@@ -110,7 +108,7 @@ __device__ __forceinline__ Parts in_halves(const Words<8>& tile, float scale) {
   return parts;
 }
 
-__device__ __forceinline__ float largest_of(const Words<4>& four) {
+LLTM_JIT_DEVICE float largest_of(const Words<4>& four) {
   const auto magnitude = [&](int i) { return fabsf(__uint_as_float(four.value[i])); };
   return fmaxf(fmaxf(magnitude(0), magnitude(1)), fmaxf(magnitude(2), magnitude(3)));
 }
@@ -122,7 +120,7 @@ struct RowScales {
 
   RowScales() = default;
   // largest: the largest magnitude of this lane's numbers.
-  __device__ __forceinline__ RowScales(float largest, float weights_inverse) {
+  LLTM_JIT_DEVICE RowScales(float largest, float weights_inverse) {
 #pragma unroll
     for (int lanes = 1; lanes < 4; lanes *= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
@@ -130,8 +128,7 @@ struct RowScales {
     const HalfScale of_row(largest);
     scale = of_row.scale;
     const float both = of_row.inverse * weights_inverse;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       // Lanes from 4 r on have row r; the index is taken modulo 32.
       inverse[i] = __shfl_sync(~0u, both, keep(threadIdx.x) * 8 + i * 4);
     }
@@ -140,7 +137,7 @@ struct RowScales {
 
 // Note [Sent as multiplied]: the scale of a lane's row, if even lanes have one row and odd lanes
 // another. largest: the largest magnitude of this lane's numbers.
-__device__ __forceinline__ HalfScale scale_of_two_rows(float largest) {
+LLTM_JIT_DEVICE HalfScale scale_of_two_rows(float largest) {
 #pragma unroll
   for (int lanes = 2; lanes < 32; lanes *= 2) {
     largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
@@ -149,7 +146,7 @@ __device__ __forceinline__ HalfScale scale_of_two_rows(float largest) {
 }
 // Splits a float into halves.
 constexpr float kLowerScale = 1 << 11, kScaleOfBounded = 1 << 14;
-__device__ __forceinline__ uint32_t in_halves(float number, float scale) {
+LLTM_JIT_DEVICE uint32_t in_halves(float number, float scale) {
   const float scaled = number * scale;
   const float upper = first_of<Half>(pack2<Half>(scaled, 0));
   return pack2<Half>(scaled, (scaled - upper) * kLowerScale);
@@ -162,12 +159,11 @@ struct FloatOperand {
 
   FloatOperand() = default;
   // Takes numbers that are already split: the upper halves, then the lower ones.
-  __device__ __forceinline__ explicit FloatOperand(const Words<4>& halves)
+  LLTM_JIT_DEVICE explicit FloatOperand(const Words<4>& halves)
       : high{halves.value[0], halves.value[1]}, low{halves.value[2], halves.value[3]} {}
-  __device__ __forceinline__ FloatOperand(const Words<4>& four, const RowScales& scales)
+  LLTM_JIT_DEVICE FloatOperand(const Words<4>& four, const RowScales& scales)
       : inverse{scales.inverse[0], scales.inverse[1]} {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       const HalfParts pair(four.value[2 * i], four.value[2 * i + 1], scales.scale);
       high.value[i] = pair.high;
       low.value[i] = pair.low;

@@ -12,7 +12,7 @@ namespace lltm_jit {
 
 // Hides a number from the compiler. Otherwise each step would compute the number anew, while other warps wait, instead
 // of keeping it in a register; or the compiler would keep results that are computed from it.
-__device__ __forceinline__ uint32_t keep(uint32_t number) {
+LLTM_JIT_DEVICE uint32_t keep(uint32_t number) {
   asm volatile("" : "+r"(number));
   return number;
 }
@@ -22,58 +22,65 @@ struct Words {
   uint32_t value[kWords];
 };
 
-template <int kWords>
-__device__ __forceinline__ Words<kWords> load_shared(uint32_t address) {
-  Words<kWords> w;
-  if constexpr (kWords == 4) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
-                 : "r"(address)
-                 : "memory");
-  } else if constexpr (kWords == 2) {
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-                 : "=r"(w.value[0]), "=r"(w.value[1])
-                 : "r"(address)
-                 : "memory");
-  } else {
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w.value[0]) : "r"(address) : "memory");
+// Loads or stores words by an instruction; `kind` is the constraint of the address.
+#define LLTM_JIT_LOAD_WORDS(instruction, w, kind, address)                                    \
+  if constexpr (kWords == 4) {                                                                \
+    asm volatile(instruction ".v4.b32 {%0, %1, %2, %3}, [%4];"                                \
+                 : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])     \
+                 : kind(address)                                                              \
+                 : "memory");                                                                 \
+  } else if constexpr (kWords == 2) {                                                         \
+    asm volatile(instruction ".v2.b32 {%0, %1}, [%2];"                                        \
+                 : "=r"(w.value[0]), "=r"(w.value[1])                                         \
+                 : kind(address)                                                              \
+                 : "memory");                                                                 \
+  } else {                                                                                    \
+    asm volatile(instruction ".b32 %0, [%1];" : "=r"(w.value[0]) : kind(address) : "memory"); \
   }
+#define LLTM_JIT_STORE_WORDS(instruction, w, kind, address)                                      \
+  if constexpr (kWords == 4) {                                                                   \
+    asm volatile(instruction ".v4.b32 [%0], {%1, %2, %3, %4};" ::kind(address), "r"(w.value[0]), \
+                 "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3])                               \
+                 : "memory");                                                                    \
+  } else if constexpr (kWords == 2) {                                                            \
+    asm volatile(instruction ".v2.b32 [%0], {%1, %2};" ::kind(address), "r"(w.value[0]),         \
+                 "r"(w.value[1])                                                                 \
+                 : "memory");                                                                    \
+  } else {                                                                                       \
+    asm volatile(instruction ".b32 [%0], %1;" ::kind(address), "r"(w.value[0]) : "memory");      \
+  }
+
+template <int kWords>
+LLTM_JIT_DEVICE Words<kWords> load_shared(uint32_t address) {
+  Words<kWords> w;
+  LLTM_JIT_LOAD_WORDS("ld.shared", w, "r", address);
   return w;
 }
-
 template <int kWords>
-__device__ __forceinline__ void store_shared(uint32_t address, const Words<kWords>& w) {
-  if constexpr (kWords == 4) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(w.value[0]),
-                 "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3])
-                 : "memory");
-  } else if constexpr (kWords == 2) {
-    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(w.value[0]), "r"(w.value[1])
-                 : "memory");
-  } else {
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(w.value[0]) : "memory");
-  }
+LLTM_JIT_DEVICE void store_shared(uint32_t address, const Words<kWords>& w) {
+  LLTM_JIT_STORE_WORDS("st.shared", w, "r", address);
 }
 
-__device__ __forceinline__ void store_half(uint32_t address, uint16_t half) {
+LLTM_JIT_DEVICE void store_half(uint32_t address, uint16_t half) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
 }
 
+// What one instruction reads or writes.
 template <int kWords>
-__device__ __forceinline__ void store_words(void* target, const Words<kWords>& w) {
-  using Access =
-      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
-  static_assert(sizeof(Access) == sizeof w);
-  Access access;
+using Access =
+    std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
+
+template <int kWords>
+LLTM_JIT_DEVICE void store_words(void* target, const Words<kWords>& w) {
+  static_assert(sizeof(Access<kWords>) == sizeof w);
+  Access<kWords> access;
   memcpy(&access, &w, sizeof w);
-  *static_cast<Access*>(target) = access;
+  *static_cast<Access<kWords>*>(target) = access;
 }
 
 template <int kWords>
-__device__ __forceinline__ Words<kWords> load_words(const void* source) {
-  using Access =
-      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
-  const Access access = *static_cast<const Access*>(source);
+LLTM_JIT_DEVICE Words<kWords> load_words(const void* source) {
+  const auto access = *static_cast<const Access<kWords>*>(source);
   Words<kWords> w;
   memcpy(&w, &access, sizeof w);
   return w;
@@ -81,11 +88,10 @@ __device__ __forceinline__ Words<kWords> load_words(const void* source) {
 
 // Loads the first `count` of neighbouring numbers, at any address, as kWords words; the other numbers are zero.
 template <typename scalar_t, int kWords>
-__device__ __forceinline__ Words<kWords> load_first(const void* source, int count) {
+LLTM_JIT_DEVICE Words<kWords> load_first(const void* source, int count) {
   constexpr int kNumbers = kWords * 4 / int(sizeof(scalar_t));
   scalar_t numbers[kNumbers];
-#pragma unroll
-  for (int i = 0; i < kNumbers; ++i) {
+  LLTM_JIT_UNROLLED(i, kNumbers) {
     numbers[i] = i < count ? static_cast<const scalar_t*>(source)[i] : scalar_t{};
   }
   Words<kWords> w;
@@ -93,19 +99,18 @@ __device__ __forceinline__ Words<kWords> load_first(const void* source, int coun
   return w;
 }
 template <typename scalar_t, int kWords>
-__device__ __forceinline__ void store_first(void* target, const Words<kWords>& w, int count) {
+LLTM_JIT_DEVICE void store_first(void* target, const Words<kWords>& w, int count) {
   constexpr int kNumbers = kWords * 4 / int(sizeof(scalar_t));
   scalar_t numbers[kNumbers];
   memcpy(numbers, &w, sizeof w);
-#pragma unroll
-  for (int i = 0; i < kNumbers; ++i) {
+  LLTM_JIT_UNROLLED(i, kNumbers) {
     if (i < count) static_cast<scalar_t*>(target)[i] = numbers[i];
   }
 }
 
 // Loads four neighbouring weights if they exist, else zeros.
 template <int kWords>
-__device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exist) {
+LLTM_JIT_DEVICE Words<kWords> load_weights(const void* from, bool exist) {
   Words<kWords> w;
   if constexpr (kWords == 2) {
     asm volatile(
@@ -131,7 +136,7 @@ __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exi
   return w;
 }
 // Loads one weight, or zero.
-__device__ __forceinline__ uint32_t load_weight(const uint32_t* from, bool exist) {
+LLTM_JIT_DEVICE uint32_t load_weight(const uint32_t* from, bool exist) {
   uint32_t weight;
   asm volatile(
       "{.reg .pred p;\n"
@@ -146,7 +151,7 @@ __device__ __forceinline__ uint32_t load_weight(const uint32_t* from, bool exist
 // ------------------------------------------------------------------------------ pairs of 16 bits --
 
 template <typename scalar_t>
-__device__ __forceinline__ void unpack(uint32_t pair, float& low, float& high) {
+LLTM_JIT_DEVICE void unpack(uint32_t pair, float& low, float& high) {
   low = to_opmath(scalar_t{static_cast<uint16_t>(pair)});
   high = to_opmath(scalar_t{static_cast<uint16_t>(pair >> 16)});
 }

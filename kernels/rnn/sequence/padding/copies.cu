@@ -26,12 +26,12 @@ struct Pair {
   uint32_t bits;
 };
 template <typename T>
-__device__ __forceinline__ T sum_of(T a, T b) {
+LLTM_JIT_DEVICE T sum_of(T a, T b) {
   return from_opmath<T>(to_opmath(a) + to_opmath(b));
 }
 
 template <typename T>
-__device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
+LLTM_JIT_DEVICE void copy_pack(const Work& work, int64_t pack) {
   const RowCopy& copy = work.copy;
   int64_t row = work.packs.divide(pack);
   const int64_t part = work.rows.divide(row), column = pack * kAtOnce;
@@ -45,8 +45,7 @@ __device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
   if (work.whole_source && inside >= kAtOnce) {
     result = load_raw<kAtOnce>(from);
   } else {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    LLTM_JIT_UNROLLED(i, kAtOnce) {
       const int64_t place = i * copy.source_column_stride;
       result.values[i] = i < inside && copy.source ? from[place] : T{};
       if constexpr (!std::is_same_v<T, Pair>) {
@@ -60,8 +59,7 @@ __device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
   if (work.whole_target && column + kAtOnce <= copy.columns) {
     *reinterpret_cast<Pack<T, kAtOnce>*>(to) = result;
   } else {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    LLTM_JIT_UNROLLED(i, kAtOnce) {
       if (column + i < copy.columns) to[i] = result.values[i];
     }
   }
@@ -71,8 +69,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_constant__ AllWork all) {
   wait_for_predecessor();
   int i = 0;
-#pragma unroll
-  for (int next = 1; next < RowCopies::kMost; ++next) i += blockIdx.x >= all.first_block[next];
+  LLTM_JIT_UNROLLED_FROM(next, 1, RowCopies::kMost) i += blockIdx.x >= all.first_block[next];
   const Work& work = all.work[i];
   const int64_t pack = int64_t(blockIdx.x - all.first_block[i]) * kThreads + threadIdx.x;
   if (pack >= work.all_packs) return;

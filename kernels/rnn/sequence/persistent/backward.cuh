@@ -48,8 +48,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
 
  public:
   // A thread for one set of rows, of all recurrences.
-  __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared,
-                                            int set)
+  LLTM_JIT_DEVICE BackwardThread(const SequenceBackwardArgs& args, uint32_t shared, int set)
       : args_(args),
         place_(args, set),
         gradients_(place_.lane,
@@ -68,8 +67,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
         row_sums_(place_.lane, place_.hidden, shared + kRowSums) {}
 
   // The work of a thread of the block.
-  static __device__ __forceinline__ void run(const SequenceBackwardArgs& args, uint32_t shared,
-                                             int set) {
+  static LLTM_JIT_DEVICE void run(const SequenceBackwardArgs& args, uint32_t shared, int set) {
     if constexpr (kShape.derives_beside()) {
       if (threadIdx.x >= kShape.threads()) {
         return Deriving(args, shared, set, kRing, kBeside).run();
@@ -79,7 +77,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   }
 
  private:
-  __device__ __forceinline__ void run() {
+  LLTM_JIT_DEVICE void run() {
     begin();
     for (int iteration = 0; iteration < place_.steps + kIterationsAfter; ++iteration) {
       if constexpr (kShape.grid) gradients_.turn(iteration);
@@ -93,7 +91,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     gradients_.finish();
   }
 
-  __device__ __forceinline__ void begin() {
+  LLTM_JIT_DEVICE void begin() {
     gradients_.clear();
     row_sums_.clear();
     cell_.begin(place_, elements_, args_);
@@ -102,11 +100,9 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   }
 
   // In a block or a grid, all warps make sums for the warps that finish.
-  __device__ __forceinline__ bool receives() const {
-    return !kSendsParts || place_.lane.finishes();
-  }
+  LLTM_JIT_DEVICE bool receives() const { return !kSendsParts || place_.lane.finishes(); }
 
-  __device__ __forceinline__ void run_iteration(int iteration) {
+  LLTM_JIT_DEVICE void run_iteration(int iteration) {
     Prepared prepared;
     const bool has_step = kIterationsAfter == 0 || iteration < place_.steps;
     if constexpr (kShape.helped()) {
@@ -141,7 +137,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     if (has_step) controls_.advance();
   }
 
-  __device__ __forceinline__ void prepare(int iteration, Prepared* prepared) {
+  LLTM_JIT_DEVICE void prepare(int iteration, Prepared* prepared) {
     // Separate from has_step, or ptxas spills more of float's weights.
     if constexpr (kShape.derives_beside()) return beside_.load(iteration, *prepared);
     if (!keep(place_.lane.finishes())) return;
@@ -154,8 +150,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     saved_.next(iteration);
   }
 
-  __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
-                                         const Prepared& prepared) {
+  LLTM_JIT_DEVICE void finish(int iteration, const float (&from_gates)[kElements],
+                              const Prepared& prepared) {
     float grads[kGates][kElements], grads_of_h[kGates][kElements];
     cell_.finish(iteration, from_gates, prepared, controls_, of_resets(iteration), row_sums_, grads,
                  grads_of_h);
@@ -163,19 +159,17 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     put(iteration);
   }
 
-  __device__ __forceinline__ ResetGradients<Shape> of_resets(int iteration) const {
+  LLTM_JIT_DEVICE ResetGradients<Shape> of_resets(int iteration) const {
     return {place_, elements_, args_, iteration};
   }
 
-  __device__ __forceinline__ void put(int iteration) const {
+  LLTM_JIT_DEVICE void put(int iteration) const {
     // Units that do not exist may be NaN, which weights of zero would not cancel.
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
     const bool zero = !exists || (kControls == kZeroResets && controls_.pack_resets());
     typename Gradients::Packs packs;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) packs[g].value[i] = zero ? 0 : made_.packs()[g].value[i];
+    LLTM_JIT_UNROLLED(g, kGates) {
+      LLTM_JIT_UNROLLED(i, kWords) packs[g].value[i] = zero ? 0 : made_.packs()[g].value[i];
       if constexpr (kShape.sends_tf32()) packs[g] = rounded_to_tf32(packs[g]);
     }
     gradients_.put(iteration, packs);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "rnn/sequence/persistent/cell/forward.cuh"
-#include "rnn/sequence/persistent/exchange/exchange.cuh"
+#include "rnn/sequence/persistent/exchange/grid.cuh"
 #include "rnn/sequence/persistent/exchange/old_h.cuh"
 #include "rnn/sequence/persistent/load/gates.cuh"
 #include "rnn/sequence/persistent/load/weights.cuh"
@@ -39,8 +39,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
 
  public:
   // A thread for one set of rows, of all recurrences.
-  __device__ __forceinline__ ForwardThread(const SequenceForwardArgs& args, uint32_t shared,
-                                           int set)
+  LLTM_JIT_DEVICE ForwardThread(const SequenceForwardArgs& args, uint32_t shared, int set)
       : args_(args),
         place_(args, set),
         exchange_(place_.lane, exchange_at(args, set, shared)),
@@ -59,13 +58,12 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     outputs_.start();
   }
 
-  static __device__ __forceinline__ void run(const SequenceForwardArgs& args, uint32_t shared,
-                                             int set) {
+  static LLTM_JIT_DEVICE void run(const SequenceForwardArgs& args, uint32_t shared, int set) {
     ForwardThread(args, shared, set).run();
   }
 
  private:
-  __device__ __forceinline__ void run() {
+  LLTM_JIT_DEVICE void run() {
     begin();
     for (int step = 0; step < place_.steps; ++step) {
       if constexpr (kShape.grid) exchange_.turn(step, place_.steps);
@@ -78,12 +76,12 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     exchange_.finish();
   }
 
-  static __device__ __forceinline__ ExchangePlace exchange_at(const SequenceForwardArgs& args,
-                                                              int set, uint32_t shared) {
+  static LLTM_JIT_DEVICE ExchangePlace exchange_at(const SequenceForwardArgs& args, int set,
+                                                   uint32_t shared) {
     return exchange_place<Shape, 1, kGates>(args, set, shared, shared + kBarriers);
   }
 
-  __device__ __forceinline__ void begin() {
+  LLTM_JIT_DEVICE void begin() {
     exchange_.clear();
     row_sums_.clear();
     if (place_.lane.finishes()) cell_.begin(place_, elements_, args_, controls_);
@@ -110,7 +108,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     }
   }
 
-  __device__ __forceinline__ void run_step(int step) {
+  LLTM_JIT_DEVICE void run_step(int step) {
     if constexpr (kCluster) {  // while other blocks send
       gates_.read(step);
       gates_.arrange();
@@ -126,7 +124,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     }
   }
 
-  __device__ __forceinline__ void run_phase(int step, int phase) {
+  LLTM_JIT_DEVICE void run_phase(int step, int phase) {
     typename Weights::Sums all;
     cell_.start_sums(place_.lane.finishes(phase), gates_.step().gates, all);
     const auto operands = operands_of(step, phase);
@@ -148,16 +146,11 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
       });
     }
     float sums[kRowTiles][kGates][kElements];
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) {
-          const auto& four = all[n][g];
-          const float upper = four[e], lower = four[(e + 2) % 4];
-          sums[n][g][e] = kElements == 4 || place_.lane.lane % 4 < 2 ? upper : lower;
-        }
+    LLTM_JIT_UNROLLED2(n, kRowTiles, g, kGates) {
+      LLTM_JIT_UNROLLED(e, kElements) {
+        const auto& four = all[n][g];
+        const float upper = four[e], lower = four[(e + 2) % 4];
+        sums[n][g][e] = kElements == 4 || place_.lane.lane % 4 < 2 ? upper : lower;
       }
     }
     group_sum_(step, phase, sums);
@@ -174,7 +167,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     }
   }
 
-  __device__ __forceinline__ void begin_step(int step) {
+  LLTM_JIT_DEVICE void begin_step(int step) {
     controls_.read_ahead(step);
     if constexpr (kControls == kGivenResets) {
       if (place_.lane.finishes()) {
@@ -188,18 +181,18 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     if constexpr (kCluster) outputs_.save_cells(cell_.state());
   }
 
-  __device__ __forceinline__ auto operands_of(int step, int phase) const {
+  LLTM_JIT_DEVICE auto operands_of(int step, int phase) const {
     return exchange_.operands(step - 1) + phase * kRowTiles * kShape.tile_bytes();
   }
   // The first loads of the next phase, which are in flight while this phase is finished.
-  __device__ __forceinline__ void load_after(int step, int phase) {
+  LLTM_JIT_DEVICE void load_after(int step, int phase) {
     const bool last = phase + 1 == kPhases;
     if (last && step + 1 == place_.steps) return;
     weights_.load_ahead(last ? operands_of(step + 1, 0) : operands_of(step, phase + 1), loaded_);
   }
 
   // The initial h, which may be of any size.
-  __device__ __forceinline__ void send_old_h() {
+  LLTM_JIT_DEVICE void send_old_h() {
     weights_.set_inverse(1);
     if (!args_.old_h) return;
     const auto* of_row = static_cast<const float*>(args_.old_h) + place_.recurrence.first_unit() +
@@ -216,13 +209,12 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
     const auto h = old_h_words<scalar_t>(place_, pack_, args_, controls_);
     exchange_.send_halves(-1, 0, in_halves(__uint_as_float(h.value[0]), scale.scale));
   }
-  __device__ __forceinline__ void send(int step) {
+  LLTM_JIT_DEVICE void send(int step) {
     // Units that do not exist may be NaN, which weights of zero would not cancel.
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
     const bool resets = controls_.pack_resets_next();
     Words<kWords> packs[1];
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
+    LLTM_JIT_UNROLLED(i, kWords) {
       const uint32_t word = outputs_.word(i, sent_);
       const uint32_t reset = kControls == kGivenResets ? next_h_.value[i] : 0;
       packs[0].value[i] = !exists ? 0 : resets ? reset : word;

@@ -19,14 +19,14 @@ constexpr bool kRunsHere =
 
 // Of all recurrences.
 template <typename Shape>
-__device__ __forceinline__ int64_t all_sets(const SequenceSizes& sizes) {
+LLTM_JIT_DEVICE int64_t all_sets(const SequenceSizes& sizes) {
   constexpr SequenceShape kShape = Shape::kShape;
   return kShape.sets(sizes.batch_size, Shape::kSeveral ? sizes.recurrences() : 1);
 }
 
 // Calls function(set) for the sets of rows that this block has: clusters have one each.
 template <typename Shape, typename Function>
-__device__ __forceinline__ void for_sets(const SequenceSizes& sizes, const Function& function) {
+LLTM_JIT_DEVICE void for_sets(const SequenceSizes& sizes, const Function& function) {
   constexpr SequenceShape kShape = Shape::kShape;
   int set = blockIdx.x / kShape.blocks;
   if constexpr (!kShape.grid) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void for_sets(const SequenceSizes& sizes, const Funct
 // Runs a kernel: Thread::run(args, shared, set) for the block's sets. The next kernel does not start early: the blocks
 // of another sequence would gather, several per SM, on the SMs that this sequence leaves free.
 template <typename Thread, typename Shape, typename Args>
-__device__ __forceinline__ void run_sequence(const Args& args) {
+LLTM_JIT_DEVICE void run_sequence(const Args& args) {
   if constexpr (kRunsHere<Shape>) {
     extern __shared__ __align__(128) char shared[];
     wait_without_starting_successor();

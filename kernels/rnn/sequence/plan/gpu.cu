@@ -11,27 +11,19 @@ __global__ void probe_kernel() {}
 
 cudaError_t ask_gpu(int device, SequenceGpu* gpu) {
   int cooperative = 0;
-  const struct {
-    cudaDeviceAttr attribute;
-    int* value;
-  } questions[] = {
-      {cudaDevAttrMaxSharedMemoryPerBlockOptin, &gpu->shared_bytes},
-      {cudaDevAttrMultiProcessorCount, &gpu->sms},
-      {cudaDevAttrCooperativeLaunch, &cooperative},
-  };
-  for (const auto& each : questions) {
-    const cudaError_t error = cudaDeviceGetAttribute(each.value, each.attribute, device);
-    if (error != cudaSuccess) return error;
-  }
+  LLTM_JIT_TRY(
+      cudaDeviceGetAttribute(&gpu->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  LLTM_JIT_TRY(cudaDeviceGetAttribute(&gpu->sms, cudaDevAttrMultiProcessorCount, device));
+  LLTM_JIT_TRY(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
   gpu->grids = cooperative != 0;
-  cudaError_t error = code_architecture(probe_kernel, &gpu->architecture);
-  if (error == cudaSuccess) error = allow_all_shared_memory(probe_kernel);
+  LLTM_JIT_TRY(code_architecture(probe_kernel, &gpu->architecture));
+  LLTM_JIT_TRY(allow_all_shared_memory(probe_kernel));
   for (int i = 0; i < kClusterSizes; ++i) {
     const bool exist = gpu->architecture >= 90;
     gpu->clusters[i] =
         exist ? clusters_at_once(probe_kernel, 2 << i, /*threads=*/32, gpu->shared_bytes) : 0;
   }
-  return error;
+  return cudaSuccess;
 }
 
 }  // namespace

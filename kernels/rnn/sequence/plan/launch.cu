@@ -13,22 +13,20 @@ cudaError_t launch_sets(const void* kernel, const SequencePlan& plan, int arrays
   const SequenceShape& shape = plan.shape;
   constexpr bool kBackward = std::is_same_v<Args, SequenceBackwardArgs>;
   const int threads = kBackward ? shape.backward_threads() : shape.threads();
-  const Driver* driver = nullptr;
-  ReadyKernel ready;
-  cudaError_t error = find_driver(&driver);
   const int cluster = shape.grid ? 1 : shape.blocks;
   const Wanted wanted{threads, plan.shared_bytes, cluster, shape.grid};
-  if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
-  if (error != cudaSuccess) return error;
+  const Driver* driver = nullptr;
+  ReadyKernel ready;
+  LLTM_JIT_TRY(find_driver(&driver));
+  LLTM_JIT_TRY(find_ready(*driver, kernel, &wanted, &ready));
   if (shape.blocks > 1 && ready.architecture < 90) return cudaErrorNotSupported;
   const int64_t all = shape.sets(args.batch_size, args.recurrences());
   int64_t sets = all;
   if (shape.grid) {  // Note [The whole grid]
     if (ready.blocks < shape.blocks) return cudaErrorNotSupported;
     sets = min(sets, int64_t(ready.blocks / shape.blocks));
-    error = cudaMemsetAsync(args.workspace, 0xff, shape.operands_bytes(args.steps, all, arrays),
-                            stream);
-    if (error != cudaSuccess) return error;
+    LLTM_JIT_TRY(cudaMemsetAsync(args.workspace, 0xff,
+                                 shape.operands_bytes(args.steps, all, arrays), stream));
   }
   void* arguments[] = {const_cast<Args*>(&args)};
   return launch_ready(
@@ -39,27 +37,25 @@ cudaError_t launch_sets(const void* kernel, const SequencePlan& plan, int arrays
 template <typename Args>
 cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, Args args,
                              cudaStream_t stream) {
-  const Driver* driver = nullptr;
-  ReadyKernel ready;
   const SequenceSizes& sizes = args;
   const Wanted wanted{shape.threads(), shape.shared_bytes(sizes.gates, sizes.parameters),
                       shape.blocks, true};
-  cudaError_t error = find_driver(&driver);
-  if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
-  if (error != cudaSuccess) return error;
+  const Driver* driver = nullptr;
+  ReadyKernel ready;
+  LLTM_JIT_TRY(find_driver(&driver));
+  LLTM_JIT_TRY(find_ready(*driver, kernel, &wanted, &ready));
   const int64_t clusters = ceil_div(args.hidden_size, int64_t(shape.units));
   if (ready.blocks < clusters) return cudaErrorNotSupported;
   void* arguments[] = {&args};
   const int64_t rows = shape.tiles * shape.tile_rows(args.batch_size);
-  for (; args.first_row < args.batch_size && error == cudaSuccess; args.first_row += rows) {
-    error = cudaMemsetAsync(args.workspace, 0, shape.exchange_bytes(args.batch_size), stream);
-    if (error != cudaSuccess) return error;
-    error = launch_ready(
+  for (; args.first_row < args.batch_size; args.first_row += rows) {
+    LLTM_JIT_TRY(cudaMemsetAsync(args.workspace, 0, shape.exchange_bytes(args.batch_size), stream));
+    LLTM_JIT_TRY(launch_ready(
         *driver, ready,
         {clusters * shape.blocks, wanted.threads, wanted.shared_bytes, shape.blocks, true, stream},
-        arguments);
+        arguments));
   }
-  return error;
+  return cudaSuccess;
 }
 
 template <typename Args>
@@ -130,9 +126,8 @@ template <typename Args>
 cudaError_t launch_one_step(const void* kernel, Args args, cudaStream_t stream) {
   const Driver* driver = nullptr;
   ReadyKernel ready;
-  cudaError_t error = find_driver(&driver);
-  if (error == cudaSuccess) error = find_ready(*driver, kernel, nullptr, &ready);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(find_driver(&driver));
+  LLTM_JIT_TRY(find_ready(*driver, kernel, nullptr, &ready));
   if (args.row_threads == 0) args.units = units_of(args);
   const int64_t packs_of_row = args.sequence.hidden_size / args.units;
   const int64_t count = args.sequence.batch_size * packs_of_row;

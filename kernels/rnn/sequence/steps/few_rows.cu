@@ -9,10 +9,8 @@ constexpr int kWidth = 4, kColumns = 32 * kWidth;  // that a warp reads of a row
 
 using Four = Pack<float, kWidth>;
 
-__device__ __forceinline__ void multiply_add(float factor, const Four& four,
-                                             float (&sums)[kWidth]) {
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) sums[i] = fmaf(factor, four.values[i], sums[i]);
+LLTM_JIT_DEVICE void multiply_add(float factor, const Four& four, float (&sums)[kWidth]) {
+  LLTM_JIT_UNROLLED(i, kWidth) sums[i] = fmaf(factor, four.values[i], sums[i]);
 }
 
 extern __shared__ __align__(16) float shared[];
@@ -24,10 +22,9 @@ constexpr int kOutputs = 4, kSums = kOutputs * kRows;
 
 // Adds the sums of all lanes: then lane l has the sums 2 l and 2 l + 1 in the first two places.
 template <int kHalf = kSums / 2, int kBit = 16>
-__device__ __forceinline__ void add_lanes(float (&sums)[kSums]) {
+LLTM_JIT_DEVICE void add_lanes(float (&sums)[kSums]) {
   const bool upper = threadIdx.x & kBit;
-#pragma unroll
-  for (int i = 0; i < kHalf; ++i) {
+  LLTM_JIT_UNROLLED(i, kHalf) {
     const float kept = upper ? sums[i + kHalf] : sums[i];
     const float sent = upper ? sums[i] : sums[i + kHalf];
     sums[i] = kept + __shfl_xor_sync(~0u, sent, kBit);
@@ -55,8 +52,7 @@ __global__ void __launch_bounds__(kBlock) multiply_rows(FewRowsArgs args, int sh
        unit += int64_t(gridDim.x) * kWarps) {
     const float* weights = args.weights + unit * kOutputs * args.weights_stride;
     const auto load = [&](int k, Four(&fours)[kOutputs]) {
-#pragma unroll
-      for (int o = 0; o < kOutputs; ++o) {
+      LLTM_JIT_UNROLLED(o, kOutputs) {
         fours[o] = load_or_zero<kWidth>(weights + o * args.weights_stride + (k < depth ? k : 0),
                                         k < depth);
       }
@@ -66,25 +62,18 @@ __global__ void __launch_bounds__(kBlock) multiply_rows(FewRowsArgs args, int sh
     load(lane * kWidth, next);
     for (int k = lane * kWidth; k < shared_stride; k += kColumns) {
       Four now[kOutputs];
-#pragma unroll
-      for (int o = 0; o < kOutputs; ++o) now[o] = next[o];
+      LLTM_JIT_UNROLLED(o, kOutputs) now[o] = next[o];
       load(k + kColumns, next);
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      LLTM_JIT_UNROLLED(row, kRows) {
         const Four four = load_raw<kWidth>(shared + row * shared_stride + k);
-#pragma unroll
-        for (int o = 0; o < kOutputs; ++o) {
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i) {
-            float& sum = sums[row * kOutputs + o];
-            sum = fmaf(four.values[i], now[o].values[i], sum);
-          }
+        LLTM_JIT_UNROLLED2(o, kOutputs, i, kWidth) {
+          float& sum = sums[row * kOutputs + o];
+          sum = fmaf(four.values[i], now[o].values[i], sum);
         }
       }
     }
     add_lanes(sums);
-#pragma unroll
-    for (int i = 0; i < kSums / 32; ++i) {
+    LLTM_JIT_UNROLLED(i, kSums / 32) {
       const int at = lane * (kSums / 32) + i, row = at / kOutputs;
       if (row < args.count) {
         args.products[row * args.outputs + unit * kOutputs + at % kOutputs] = sums[i];
@@ -127,22 +116,19 @@ __global__ void __launch_bounds__(kBlock) multiply_columns(FewRowsArgs args, int
 #pragma unroll
     for (int r = 0; r < kRows; r += kWidth) {
       const Four numbers = load_raw<kWidth>(shared + k * kNumberStride + r);
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) multiply_add(numbers.values[i], four, sums[r + i]);
+      LLTM_JIT_UNROLLED(i, kWidth) multiply_add(numbers.values[i], four, sums[r + i]);
     }
   }
   __syncthreads();
   // The sums of all warps; each thread adds four.
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+  LLTM_JIT_UNROLLED(r, kRows) {
     store_pack<kWidth>(shared + (warp * kRows + r) * kColumns + lane * kWidth, sums[r]);
   }
   __syncthreads();
   static_assert(kBlock * kWidth == kRows * kColumns);
   const int row = threadIdx.x / 32;
   float total[kWidth] = {};
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
+  LLTM_JIT_UNROLLED(w, kWarps) {
     const Four four = load_raw<kWidth>(shared + (w * kRows + row) * kColumns + lane * kWidth);
     multiply_add(1.f, four, total);
   }
@@ -159,8 +145,7 @@ __global__ void __launch_bounds__(kThreads) add_parts(FewRowsArgs args) {
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth; i < count;
        i += int64_t(gridDim.x) * kThreads * kWidth) {
     float total[kWidth] = {};
-#pragma unroll
-    for (int p = 0; p < kParts; ++p) {
+    LLTM_JIT_UNROLLED(p, kParts) {
       multiply_add(1.f, load_raw<kWidth>(args.workspace + p * part + i), total);
     }
     store_pack<kWidth>(args.products + i, total);
@@ -187,18 +172,14 @@ cudaError_t launch_few_rows(const FewRowsArgs& args, cudaStream_t stream) {
   const int bytes = shared_bytes(args.depth, args.transposed);
   if (args.transposed) {
     const int64_t blocks = ceil_div(args.outputs, kColumns) * kParts;
-    const cudaError_t error = launch(multiply_columns, static_cast<unsigned>(blocks), kBlock, bytes,
-                                     stream, args, part_of_depth(args.depth));
-    if (error != cudaSuccess) return error;
+    LLTM_JIT_TRY(launch(multiply_columns, static_cast<unsigned>(blocks), kBlock, bytes, stream,
+                        args, part_of_depth(args.depth)));
     return launch(add_parts, blocks_for(args.count * args.outputs / kWidth), kThreads, 0, stream,
                   args);
   }
   int device = 0, sms = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(cudaGetDevice(&device));
+  LLTM_JIT_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   const int64_t blocks = min(args.outputs / kOutputs, int64_t(sms));
   return launch(multiply_rows, static_cast<unsigned>(blocks), kBlock, bytes, stream, args,
                 row_stride_in_shared(args.depth));

@@ -20,7 +20,7 @@ class StepMath {
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
 
  public:
-  static __device__ __forceinline__ void run(const ForwardStepArgs& args, const Divisor& packs) {
+  static LLTM_JIT_DEVICE void run(const ForwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
     if (args.is_first()) wait_without_starting_successor();  // for the gates
     for_places(of, packs, [&](const Place& place) {
@@ -37,20 +37,18 @@ class StepMath {
       T now[kUnits][kStates];
       if (control & kHolds) {
         place.write(of.output, args.step, 0, [](int) { return state_t(0); });
-        for_states([&](int e, int k) { now[e][k] = in[e].old[k]; });
+        LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) now[e][k] = in[e].old[k];
       } else {
         add_products(args, !resets || of.reset_h.data, place, x, bias, in);
         if constexpr (Traits::kNormalises) {
           RowStep<Cell, T, kUnits>(place.hidden).run(in, now);
         } else {
-#pragma unroll
-          for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+          LLTM_JIT_UNROLLED(e, kUnits) run_step(in[e], now[e]);
         }
         write_results(of, args.step, place, in, now);
       }
       if (resets_next) {
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) {
+        LLTM_JIT_UNROLLED(k, kStates) {
           place.read_reset(of, args.step + 1, k,
                            [&](int e, state_t value) { now[e][k] = T(value); });
         }
@@ -59,7 +57,7 @@ class StepMath {
     });
   }
 
-  static __device__ __forceinline__ void run(const BackwardStepArgs& args, const Divisor& packs) {
+  static LLTM_JIT_DEVICE void run(const BackwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
     const int64_t step = args.step;
     if (args.is_last()) wait_without_starting_successor();  // for all that earlier passes write
@@ -84,22 +82,19 @@ class StepMath {
         return;
       }
       T grad_now[kUnits][kStates];
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) grad_now[e][0] = T(grad_after[e] + grad_h[e]);
-#pragma unroll
-      for (int k = 0; k < kStates - 1; ++k) {
+      LLTM_JIT_UNROLLED(e, kUnits) grad_now[e][0] = T(grad_after[e] + grad_h[e]);
+      LLTM_JIT_UNROLLED(k, kStates - 1) {
         place.template read_any<state_t>(
             args.is_last() ? of.grad_new_cells : args.grad_cells, place.in_states(k),
             [&](int e, state_t value) { grad_now[e][k + 1] = T(value); });
       }
       Step grads[kUnits] = {};
       if (holds) {
-        for_states([&](int e, int k) { grads[e].old[k] = grad_now[e][k]; });
+        LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) grads[e].old[k] = grad_now[e][k];
       } else if constexpr (Traits::kNormalises) {
         RowStep<Cell, T, kUnits>(place.hidden).derive(in, grad_now, grads);
       } else {
-#pragma unroll
-        for (int e = 0; e < kUnits; ++e) grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
+        LLTM_JIT_UNROLLED(e, kUnits) grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
       }
       write_gradients(args, place, grads);
       pass_on(args, resets, holds, place, grads);
@@ -108,38 +103,27 @@ class StepMath {
 
  private:
   template <typename Args>
-  static __device__ __forceinline__ uint8_t control_at(const Args& of, int64_t step,
-                                                       const Place& place) {
+  static LLTM_JIT_DEVICE uint8_t control_at(const Args& of, int64_t step, const Place& place) {
     return of.control ? of.control[step * of.control_step_stride + place.row] : uint8_t(0);
   }
   // A row that holds is not reset.
-  static __device__ __forceinline__ bool resets_row(uint8_t control) {
+  static LLTM_JIT_DEVICE bool resets_row(uint8_t control) {
     return (control & (kHolds | kResets)) == kResets;
   }
 
   template <typename Function>
-  static __device__ __forceinline__ void for_places(const SequenceSizes& sizes,
-                                                    const Divisor& packs,
-                                                    const Function& function) {
+  static LLTM_JIT_DEVICE void for_places(const SequenceSizes& sizes, const Divisor& packs,
+                                         const Function& function) {
     if constexpr (Traits::kNormalises) {
       for_row_place<scalar_t, kUnits>(sizes, function);
     } else {
       for_each_place<scalar_t, kUnits>(sizes, packs, function);
     }
   }
-  template <typename Function>
-  static __device__ __forceinline__ void for_states(const Function& function) {
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) function(e, k);
-    }
-  }
 
-  static __device__ __forceinline__ void read_parameters(const void* parameters, const Place& place,
-                                                         Step (&in)[kUnits]) {
-#pragma unroll
-    for (int k = 0; k < Traits::kParameters; ++k) {
+  static LLTM_JIT_DEVICE void read_parameters(const void* parameters, const Place& place,
+                                              Step (&in)[kUnits]) {
+    LLTM_JIT_UNROLLED(k, Traits::kParameters) {
       place.read(static_cast<const scalar_t*>(parameters) + k * place.hidden + place.unit,
                  [&](int e, state_t value) { in[e].p[k] = T(value); });
     }
@@ -147,12 +131,10 @@ class StepMath {
 
   // ------------------------------------------------------------------------------------ forward --
 
-  static __device__ __forceinline__ void read_gates(const SequenceForwardArgs& of, int64_t step,
-                                                    const Place& place,
-                                                    state_t (&x)[kGates][kUnits],
-                                                    state_t (&bias)[kGates][kUnits]) {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+  static LLTM_JIT_DEVICE void read_gates(const SequenceForwardArgs& of, int64_t step,
+                                         const Place& place, state_t (&x)[kGates][kUnits],
+                                         state_t (&bias)[kGates][kUnits]) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       const int64_t unit = g * place.gate_size + place.unit;
       place.read(of.gates, step, g, [&](int e, state_t value) { x[g][e] = value; });
       if (of.bias) {
@@ -167,11 +149,10 @@ class StepMath {
     }
   }
 
-  static __device__ __forceinline__ void read_states(const ForwardStepArgs& args, bool resets,
-                                                     const Place& place, Step (&in)[kUnits]) {
+  static LLTM_JIT_DEVICE void read_states(const ForwardStepArgs& args, bool resets,
+                                          const Place& place, Step (&in)[kUnits]) {
     const auto& of = args.sequence;
-#pragma unroll
-    for (int k = 0; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates) {
       const auto set = [&](int e, state_t value) { in[e].old[k] = T(value); };
       if (resets) {
         place.read_reset(of, args.step, k, set);
@@ -188,53 +169,41 @@ class StepMath {
   }
 
   // The gates: the input's part, the products if they count, and the biases.
-  static __device__ __forceinline__ void add_products(const ForwardStepArgs& args, bool count,
-                                                      const Place& place,
-                                                      const state_t (&x)[kGates][kUnits],
-                                                      const state_t (&bias)[kGates][kUnits],
-                                                      Step (&in)[kUnits]) {
+  static LLTM_JIT_DEVICE void add_products(const ForwardStepArgs& args, bool count,
+                                           const Place& place, const state_t (&x)[kGates][kUnits],
+                                           const state_t (&bias)[kGates][kUnits],
+                                           Step (&in)[kUnits]) {
     const auto& of = args.sequence;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       state_t h[kUnits] = {};
       if (args.products && count) {
         const auto* products = static_cast<const scalar_t*>(args.products);
         place.read(products + (place.row * kGates + g) * place.gate_size + place.unit,
                    [&](int e, state_t value) { h[e] = value; });
       }
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
+      const auto sum = [&](int e) { return Traits::kAddsGates ? x[g][e] + h[e] : h[e]; };
+      LLTM_JIT_UNROLLED(e, kUnits) {
         h[e] += bias[g][e];
-        if constexpr (Traits::kAddsGates) {
-          in[e].x[g] = T(x[g][e] + h[e]);
-        } else {
-          in[e].x[g] = T(x[g][e]);
-          in[e].h[g] = T(h[e]);
-        }
+        in[e].sum(g) = T(sum(e));
+        if constexpr (!Traits::kAddsGates) in[e].x[g] = T(x[g][e]);
       }
-      if (of.saved_gates.data) {
-        place.write(of.saved_gates, args.step, g,
-                    [&](int e) { return Traits::kAddsGates ? x[g][e] + h[e] : h[e]; });
-      }
+      if (of.saved_gates.data) place.write(of.saved_gates, args.step, g, sum);
     }
   }
 
-  static __device__ __forceinline__ void write_results(const SequenceForwardArgs& of, int64_t step,
-                                                       const Place& place, const Step (&in)[kUnits],
-                                                       const T (&now)[kUnits][kStates]) {
+  static LLTM_JIT_DEVICE void write_results(const SequenceForwardArgs& of, int64_t step,
+                                            const Place& place, const Step (&in)[kUnits],
+                                            const T (&now)[kUnits][kStates]) {
     place.write(of.output, step, 0, [&](int e) { return state_t(now[e][0]); });
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates - 1) {
       if (!of.saved_cells.data) continue;
-      place.write(
-          static_cast<state_t*>(of.saved_cells.data) + place.in_cells(of.saved_cells, step, k),
-          [&](int e) { return state_t(in[e].old[k + 1]); });
+      place.write(of.saved_cells.as<state_t>() + place.in_cells(of.saved_cells, step, k),
+                  [&](int e) { return state_t(in[e].old[k + 1]); });
     }
   }
 
-  static __device__ __forceinline__ void write_states(const ForwardStepArgs& args,
-                                                      const Place& place,
-                                                      const T (&now)[kUnits][kStates]) {
+  static LLTM_JIT_DEVICE void write_states(const ForwardStepArgs& args, const Place& place,
+                                           const T (&now)[kUnits][kStates]) {
     const auto& of = args.sequence;
     const auto state = [&](int k) { return [&now, k](int e) { return state_t(now[e][k]); }; };
     if (!args.is_last()) {
@@ -243,8 +212,7 @@ class StepMath {
     } else {
       place.write(static_cast<scalar_t*>(of.new_h) + place.in_state(), state(0));
     }
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates - 1) {
       if (!args.is_last()) {
         place.write(static_cast<state_t*>(args.cells) + place.in_states(k), state(k + 1));
       } else if (of.narrow_cells) {
@@ -258,17 +226,13 @@ class StepMath {
   // ----------------------------------------------------------------------------------- backward --
 
   // The inputs of a step. first: whether it is the row's first step.
-  static __device__ __forceinline__ void read_step(const SequenceBackwardArgs& of, int64_t step,
-                                                   bool resets, bool first, const Place& place,
-                                                   Step (&in)[kUnits]) {
+  static LLTM_JIT_DEVICE void read_step(const SequenceBackwardArgs& of, int64_t step, bool resets,
+                                        bool first, const Place& place, Step (&in)[kUnits]) {
     read_parameters(of.parameters, place, in);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
-      if constexpr (Traits::kAddsGates) {
-        place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].x[g] = T(value); });
-      } else {
+    LLTM_JIT_UNROLLED(g, kGates) {
+      place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].sum(g) = T(value); });
+      if constexpr (!Traits::kAddsGates) {
         place.read(of.gates, step, g, [&](int e, state_t value) { in[e].x[g] = T(value); });
-        place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].h[g] = T(value); });
       }
     }
     const auto read_old_h = [&](int e, state_t value) { in[e].old[0] = T(value); };
@@ -279,17 +243,15 @@ class StepMath {
     } else {
       place.template read_any<scalar_t>(of.old_h, place.in_state(), read_old_h);
     }
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
-      place.read(static_cast<const state_t*>(of.saved_cells.data) +
-                     place.in_cells(of.saved_cells, step, k),
+    LLTM_JIT_UNROLLED(k, kStates - 1) {
+      place.read(of.saved_cells.as<state_t>() + place.in_cells(of.saved_cells, step, k),
                  [&](int e, state_t value) { in[e].old[k + 1] = T(value); });
     }
   }
 
   // The output's gradient from the next step.
-  static __device__ __forceinline__ void receive(const BackwardStepArgs& args, const Place& place,
-                                                 state_t (&grad)[kUnits]) {
+  static LLTM_JIT_DEVICE void receive(const BackwardStepArgs& args, const Place& place,
+                                      state_t (&grad)[kUnits]) {
     const auto& of = args.sequence;
     const auto set = [&](int e, state_t value) { grad[e] = value; };
     if (args.is_last()) {
@@ -302,26 +264,22 @@ class StepMath {
       if (!args.gates_apart) {
         place.read(static_cast<const scalar_t*>(args.products) + place.in_products(), add);
       } else {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
+        LLTM_JIT_UNROLLED(g, kGates) {
           place.read(static_cast<const float*>(args.products) + place.in_products(g), add);
         }
       }
     }
     if (!args.is_last() && resets_row(control_at(of, args.step + 1, place))) {
       place.add_to_reset(of, args.step + 1, 0, [&](int e) { return grad[e]; });
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) grad[e] = 0;
+      LLTM_JIT_UNROLLED(e, kUnits) grad[e] = 0;
     }
   }
 
   // Those of the gates and the parameters.
-  static __device__ __forceinline__ void write_gradients(const BackwardStepArgs& args,
-                                                         const Place& place,
-                                                         const Step (&grads)[kUnits]) {
+  static LLTM_JIT_DEVICE void write_gradients(const BackwardStepArgs& args, const Place& place,
+                                              const Step (&grads)[kUnits]) {
     const auto& of = args.sequence;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       place.write_gradient(of.grad_gates, args.step, g,
                            [&](int e) { return state_t(grads[e].x[g]); });
       if constexpr (!Traits::kAddsGates) {
@@ -329,8 +287,7 @@ class StepMath {
                              [&](int e) { return state_t(grads[e].h[g]); });
       }
     }
-#pragma unroll
-    for (int k = 0; k < Traits::kParameters; ++k) {
+    LLTM_JIT_UNROLLED(k, Traits::kParameters) {
       auto* sums = static_cast<state_t*>(of.grad_parameters);
       state_t sum[kUnits];
       place.template read_any<state_t>(
@@ -341,26 +298,22 @@ class StepMath {
   }
 
   // The gradients of the states before the step.
-  static __device__ __forceinline__ void pass_on(const BackwardStepArgs& args, bool resets,
-                                                 bool holds, const Place& place,
-                                                 const Step (&grads)[kUnits]) {
+  static LLTM_JIT_DEVICE void pass_on(const BackwardStepArgs& args, bool resets, bool holds,
+                                      const Place& place, const Step (&grads)[kUnits]) {
     const auto& of = args.sequence;
     place.write(static_cast<state_t*>(args.grad_output_state) + place.in_state(),
                 [&](int e) { return state_t(grads[e].old[0]); });
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates - 1) {
       state_t left[kUnits];
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) left[e] = state_t(grads[e].old[k + 1]);
+      LLTM_JIT_UNROLLED(e, kUnits) left[e] = state_t(grads[e].old[k + 1]);
       if (of.grad_saved_cells.data && !holds) {
-        place.read(static_cast<const state_t*>(of.grad_saved_cells.data) +
-                       place.in_cells(of.grad_saved_cells, args.step, k),
-                   [&](int e, state_t value) { left[e] += value; });
+        place.read(
+            of.grad_saved_cells.as<state_t>() + place.in_cells(of.grad_saved_cells, args.step, k),
+            [&](int e, state_t value) { left[e] += value; });
       }
       if (resets) {
         place.add_to_reset(of, args.step, k + 1, [&](int e) { return left[e]; });
-#pragma unroll
-        for (int e = 0; e < kUnits; ++e) left[e] = 0;
+        LLTM_JIT_UNROLLED(e, kUnits) left[e] = 0;
       }
       place.write(static_cast<state_t*>(args.grad_cells) + place.in_states(k),
                   [&](int e) { return left[e]; });

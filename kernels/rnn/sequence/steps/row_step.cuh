@@ -14,10 +14,10 @@ template <typename T>
 class RowSums {
  public:
   // The numbers of threads without units do not count.
-  __device__ __forceinline__ explicit RowSums(bool inside) : inside_(inside) {}
+  LLTM_JIT_DEVICE explicit RowSums(bool inside) : inside_(inside) {}
 
   template <int kSlot>
-  __device__ __forceinline__ void add(T& first, T& second) const {
+  LLTM_JIT_DEVICE void add(T& first, T& second) const {
     first = warp_sum(inside_ ? first : T(0)), second = warp_sum(inside_ ? second : T(0));
     T(*slot)[2] = shared<kSlot>();
     if (threadIdx.x % 32 == 0)
@@ -32,18 +32,13 @@ class RowSums {
   // The mean, and the sum of the squares around it, of kCount numbers of each thread. Each warp first uses its own
   // mean, so that no digits are lost. `all`: how many numbers a row has.
   template <int kSlot, int kCount>
-  __device__ __forceinline__ void moments(const T (&numbers)[kCount], int64_t all, T* mean,
-                                          T* squares) const {
+  LLTM_JIT_DEVICE void moments(const T (&numbers)[kCount], int64_t all, T* mean, T* squares) const {
     T sum = T(0), of_warp = T(inside_ ? kCount : 0);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) sum += numbers[i];
+    LLTM_JIT_UNROLLED(i, kCount) sum += numbers[i];
     sum = warp_sum(inside_ ? sum : T(0)), of_warp = warp_sum(of_warp);
     const T own_mean = sum / (of_warp > 0 ? of_warp : T(1));
     T own_squares = T(0);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      own_squares += (numbers[i] - own_mean) * (numbers[i] - own_mean);
-    }
+    LLTM_JIT_UNROLLED(i, kCount) own_squares += (numbers[i] - own_mean) * (numbers[i] - own_mean);
     own_squares = warp_sum(inside_ ? own_squares : T(0));
     T(*slot)[2] = shared<kSlot>();
     T(*counts)[2] = shared<kSlot + 1>();
@@ -64,13 +59,13 @@ class RowSums {
  private:
   bool inside_;
 
-  static __device__ __forceinline__ T warp_sum(T sum) {
+  static LLTM_JIT_DEVICE T warp_sum(T sum) {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
     return sum;
   }
   template <int kSlot>
-  static __device__ __forceinline__ T (*shared())[2] {
+  static LLTM_JIT_DEVICE T (*shared())[2] {
     __shared__ T slots[kMostRowThreads / 32][2];
     return slots;
   }
@@ -85,76 +80,64 @@ class RowStep {
                        kState = Traits::kNormalisedState;
 
  public:
-  __device__ __forceinline__ explicit RowStep(int64_t hidden)
+  LLTM_JIT_DEVICE explicit RowStep(int64_t hidden)
       : hidden_(hidden), sums_(int64_t(threadIdx.x) * kUnits < hidden) {}
 
   // The gates in `in` are normalised there.
-  __device__ __forceinline__ void run(Step (&in)[kUnits], T (&now)[kUnits][kStates]) const {
+  LLTM_JIT_DEVICE void run(Step (&in)[kUnits], T (&now)[kUnits][kStates]) const {
     normalise_gates(in);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+    LLTM_JIT_UNROLLED(e, kUnits) run_step(in[e], now[e]);
     if constexpr (kState >= 0) {
       T normalised[kUnits];
       normalise_state(now, normalised);
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) finish_step<Cell>(in[e].p, normalised[e], now[e]);
+      LLTM_JIT_UNROLLED(e, kUnits) finish_step<Cell>(in[e].p, normalised[e], now[e]);
     }
   }
 
-  __device__ __forceinline__ void derive(Step (&in)[kUnits], const T (&grad_now)[kUnits][kStates],
-                                         Step (&grads)[kUnits]) const {
+  LLTM_JIT_DEVICE void derive(Step (&in)[kUnits], const T (&grad_now)[kUnits][kStates],
+                              Step (&grads)[kUnits]) const {
     const number_t of_gates = normalise_gates(in);
     T grad_left[kUnits][kStates];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) grad_left[e][k] = grad_now[e][k];
-    }
+    LLTM_JIT_UNROLLED2(e, kUnits, k, kStates) grad_left[e][k] = grad_now[e][k];
     FinishGradients<Cell, T> finished[kState >= 0 ? kUnits : 1];
     if constexpr (kState >= 0) {
       T left[kUnits][kStates], normalised[kUnits];
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) run_step(in[e], left[e]);
+      LLTM_JIT_UNROLLED(e, kUnits) run_step(in[e], left[e]);
       const number_t scale = normalise_state(left, normalised);
       number_t sum = 0, slope = 0;
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
+      LLTM_JIT_UNROLLED(e, kUnits) {
         finished[e] = FinishGradients<Cell, T>(in[e].p, normalised[e], left[e], grad_now[e]);
         sum += number_t(finished[e].normalised);
         slope += number_t(finished[e].normalised) * number_t(normalised[e]);
       }
       sums_.template add<4>(sum, slope);
       sum /= number_t(hidden_), slope /= number_t(hidden_);
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) grad_left[e][k] = finished[e].now[k];
+      LLTM_JIT_UNROLLED(e, kUnits) {
+        LLTM_JIT_UNROLLED(k, kStates) grad_left[e][k] = finished[e].now[k];
         const number_t grad = number_t(finished[e].normalised) - sum;
         grad_left[e][kState] =
             grad_left[e][kState] + T((grad - number_t(normalised[e]) * slope) * scale);
       }
     }
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       grads[e] = CellDerivative<Cell, T>(in[e])(grad_left[e]);
       if constexpr (kState >= 0) {
-#pragma unroll
-        for (int p = 0; p < Traits::kParameters; ++p) {
-          grads[e].p[p] = grads[e].p[p] + finished[e].p[p];
-        }
+        LLTM_JIT_UNROLLED(p, Traits::kParameters) grads[e].p[p] = grads[e].p[p] + finished[e].p[p];
       }
     }
     if constexpr (Traits::kNormalisesGates) {
       number_t sum = 0, slope = 0;
-      for_gates(grads, [&](int e, int g, T& grad) {
-        sum += number_t(grad), slope += number_t(grad) * number_t(gate(in[e], g));
-      });
+      LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) {
+        const number_t grad = number_t(grads[e].sum(g));
+        sum += grad, slope += grad * number_t(in[e].sum(g));
+      }
       sums_.template add<5>(sum, slope);
       const number_t count = number_t(kGates * hidden_);
       sum /= count, slope /= count;
-      for_gates(grads, [&](int e, int g, T& grad) {
-        grad = T((number_t(grad) - sum - number_t(gate(in[e], g)) * slope) * of_gates);
-      });
+      LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) {
+        T& grad = grads[e].sum(g);
+        grad = T((number_t(grad) - sum - number_t(in[e].sum(g)) * slope) * of_gates);
+      }
     }
   }
 
@@ -162,53 +145,32 @@ class RowStep {
   const int64_t hidden_;
   const RowSums<number_t> sums_;
 
-  // What is normalised of a step.
-  static __device__ __forceinline__ T& gate(Step& step, int g) {
-    if constexpr (Traits::kAddsGates) {
-      return step.x[g];
-    } else {
-      return step.h[g];
-    }
-  }
-  template <typename Function>
-  static __device__ __forceinline__ void for_gates(Step (&steps)[kUnits],
-                                                   const Function& function) {
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) function(e, g, gate(steps[e], g));
-    }
-  }
-
   // Normalises numbers of which a row has so many, and returns the factor.
   template <int kSlot, int kCount>
-  __device__ __forceinline__ number_t normalise(number_t (&numbers)[kCount], int64_t all) const {
+  LLTM_JIT_DEVICE number_t normalise(number_t (&numbers)[kCount], int64_t all) const {
     number_t mean, squares;
     sums_.template moments<kSlot>(numbers, all, &mean, &squares);
     const number_t scale = number_t(1) / sqrt(squares / number_t(all) + number_t(Traits::kEpsilon));
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) numbers[i] = (numbers[i] - mean) * scale;
+    LLTM_JIT_UNROLLED(i, kCount) numbers[i] = (numbers[i] - mean) * scale;
     return scale;
   }
-  __device__ __forceinline__ number_t normalise_gates(Step (&in)[kUnits]) const {
+  LLTM_JIT_DEVICE number_t normalise_gates(Step (&in)[kUnits]) const {
     if constexpr (Traits::kNormalisesGates) {
       number_t numbers[kUnits * kGates];
-      for_gates(in, [&](int e, int g, T& of) { numbers[e * kGates + g] = number_t(of); });
+      LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) numbers[e * kGates + g] = number_t(in[e].sum(g));
       const number_t scale = normalise<0>(numbers, kGates * hidden_);
-      for_gates(in, [&](int e, int g, T& of) { of = T(numbers[e * kGates + g]); });
+      LLTM_JIT_UNROLLED2(e, kUnits, g, kGates) in[e].sum(g) = T(numbers[e * kGates + g]);
       return scale;
     } else {
       return number_t(1);
     }
   }
-  __device__ __forceinline__ number_t normalise_state(const T (&states)[kUnits][kStates],
-                                                      T (&normalised)[kUnits]) const {
+  LLTM_JIT_DEVICE number_t normalise_state(const T (&states)[kUnits][kStates],
+                                           T (&normalised)[kUnits]) const {
     number_t numbers[kUnits];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) numbers[e] = number_t(states[e][kState]);
+    LLTM_JIT_UNROLLED(e, kUnits) numbers[e] = number_t(states[e][kState]);
     const number_t scale = normalise<2>(numbers, hidden_);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) normalised[e] = T(numbers[e]);
+    LLTM_JIT_UNROLLED(e, kUnits) normalised[e] = T(numbers[e]);
     return scale;
   }
 };

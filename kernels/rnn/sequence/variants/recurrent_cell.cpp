@@ -27,51 +27,29 @@ struct HasSizes<Cell, std::void_t<std::enable_if_t<(Cell::kGates > 0 && Cell::kS
 static_assert(HasSizes<CELL>::value,
               "expected the cell to have static constexpr int kGates, kStates, both above 0");
 
-// Calls step() with what such a cell has of `h` and `p`.
-template <typename Cell, typename T>
-auto step_on(const T (&x)[Cell::kGates], const T (&h)[Cell::kGates],
-             const T (&p)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
-             T (&now)[Cell::kStates])
-    -> std::enable_if_t<CellProduct<Cell>::value && (CellParameters<Cell>::value > 0),
-                        decltype(Cell::step(x, h, p, old, now))> {
-  Cell::step(x, h, p, old, now);
-}
-template <typename Cell, typename T>
-auto step_on(const T (&x)[Cell::kGates], const T (&h)[Cell::kGates],
-             const T (&)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
-             T (&now)[Cell::kStates])
-    -> std::enable_if_t<CellProduct<Cell>::value && CellParameters<Cell>::value == 0,
-                        decltype(Cell::step(x, h, old, now))> {
-  Cell::step(x, h, old, now);
-}
-template <typename Cell, typename T>
-auto step_on(const T (&x)[Cell::kGates], const T (&)[Cell::kGates],
-             const T (&p)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
-             T (&now)[Cell::kStates])
-    -> std::enable_if_t<!CellProduct<Cell>::value && (CellParameters<Cell>::value > 0),
-                        decltype(Cell::step(x, p, old, now))> {
-  Cell::step(x, p, old, now);
-}
-template <typename Cell, typename T>
-auto step_on(const T (&x)[Cell::kGates], const T (&)[Cell::kGates],
-             const T (&)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
-             T (&now)[Cell::kStates])
-    -> std::enable_if_t<!CellProduct<Cell>::value && CellParameters<Cell>::value == 0,
-                        decltype(Cell::step(x, old, now))> {
-  Cell::step(x, old, now);
-}
+// Whether step() takes such arrays.
+template <typename Cell, typename = void, typename... Arrays>
+struct TakesArrays : std::false_type {};
+template <typename Cell, typename... Arrays>
+struct TakesArrays<Cell, std::void_t<decltype(Cell::step(std::declval<Arrays>()...))>, Arrays...>
+    : std::true_type {};
 
-template <typename Cell, typename = void>
-struct HasStep : std::false_type {};
 template <typename Cell>
-struct HasStep<Cell, decltype(step_on<Cell, float>(
-                         std::declval<const float (&)[Cell::kGates]>(),
-                         std::declval<const float (&)[Cell::kGates]>(),
-                         std::declval<const float (&)[CellTraits<Cell>::kParametersRoom]>(),
-                         std::declval<const float (&)[Cell::kStates]>(),
-                         std::declval<float (&)[Cell::kStates]>()))> : std::true_type {};
+constexpr bool has_step() {
+  using Gates = const float (&)[Cell::kGates];
+  using Parameters = const float (&)[CellTraits<Cell>::kParametersRoom];
+  using Old = const float (&)[Cell::kStates];
+  using New = float (&)[Cell::kStates];
+  constexpr bool kParameters = CellTraits<Cell>::kParameters > 0;
+  if constexpr (CellTraits<Cell>::kProduct) {
+    return kParameters ? TakesArrays<Cell, void, Gates, Gates, Parameters, Old, New>::value
+                       : TakesArrays<Cell, void, Gates, Gates, Old, New>::value;
+  }
+  return kParameters ? TakesArrays<Cell, void, Gates, Parameters, Old, New>::value
+                     : TakesArrays<Cell, void, Gates, Old, New>::value;
+}
 static_assert(
-    HasStep<CELL>::value,
+    has_step<CELL>(),
     "expected static void step(const T (&x)[kGates], const T (&h)[kGates] unless kProduct "
     "is false, const T (&p)[kParameters] if there are any, const T (&old)[kStates], "
     "T (&now)[kStates]) for any number T");
@@ -84,7 +62,7 @@ template <typename Cell>
 void step_apart(const CellStep<Cell, double>& in, const double (&x)[Cell::kGates],
                 const double (&h)[Cell::kGates], double* result) {
   double now[Cell::kStates];
-  step_on<Cell>(x, h, in.p, in.old, now);
+  call_step<Cell>(x, h, in.p, in.old, now);
   std::copy_n(now, Cell::kStates, result);
 }
 
@@ -113,9 +91,9 @@ int64_t faults() {
     next = arrays[array] + kSizes[array] + kAround;
   }
   asm volatile("" : : "r"(numbers) : "memory");  // the compiler may assume nothing about them
-  step_on<Cell>(array_at<Traits::kGates>(arrays[0]), array_at<Traits::kGates>(arrays[1]),
-                array_at<Traits::kParametersRoom>(arrays[2]), array_at<Traits::kStates>(arrays[3]),
-                array_at<Traits::kStates>(arrays[4]));
+  call_step<Cell>(array_at<Traits::kGates>(arrays[0]), array_at<Traits::kGates>(arrays[1]),
+                  array_at<Traits::kParametersRoom>(arrays[2]),
+                  array_at<Traits::kStates>(arrays[3]), array_at<Traits::kStates>(arrays[4]));
   asm volatile("" : : "r"(numbers) : "memory");
   int64_t found = 0;
   for (const Number* around = arrays[4] - kAround; around < next; ++around) {

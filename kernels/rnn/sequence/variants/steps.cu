@@ -10,7 +10,7 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 
 // In packs of units if the arrays allow it.
 template <typename Args>
-__device__ __forceinline__ void run_one_step(const Args& args, const Divisor& packs) {
+LLTM_JIT_DEVICE void run_one_step(const Args& args, const Divisor& packs) {
   if (args.units == kStepUnits) {
     StepMath<CELL, ELEMENT, kStepUnits>::run(args, packs);
   } else {

@@ -20,7 +20,7 @@ class WalkBlock {
   static constexpr WalkShape kShape = walk_shape(static_cast<const Sequence*>(nullptr), kLinear,
                                                  Cell::kGates, kStates, sizeof(state_t));
 
-  __device__ __forceinline__ explicit WalkBlock(const WalkArgs<Sequence>& args)
+  LLTM_JIT_DEVICE explicit WalkBlock(const WalkArgs<Sequence>& args)
       : args_(args), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
     constexpr int kWidth = 32 * kUnits;
     const SequenceSizes& sizes = args.sequence;
@@ -33,15 +33,14 @@ class WalkBlock {
     last_ = first_ + args.piece_steps < sizes.steps ? first_ + args.piece_steps : sizes.steps;
   }
 
-  __device__ __forceinline__ void run() {
+  LLTM_JIT_DEVICE void run() {
     Walk walk(args_.sequence, row_, unit_);
     walk.begin(states_);
     if constexpr (kLinear) {
       if (!args_.only_maps) {
         for (int64_t piece = 0; piece < piece_; ++piece) apply_piece(piece);
       }
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) all_[e] = Map::identity();
+      LLTM_JIT_UNROLLED(e, kUnits) all_[e] = Map::identity();
     }
     Loaded next[kShape.steps];
     load(walk, first_, next);
@@ -49,8 +48,7 @@ class WalkBlock {
 #pragma unroll 1
     for (int64_t begin = first_; begin < last_; begin += kShape.tile(), copy ^= 1) {
       Loaded now[kShape.steps];
-#pragma unroll
-      for (int i = 0; i < kShape.steps; ++i) now[i] = next[i];
+      LLTM_JIT_UNROLLED(i, kShape.steps) now[i] = next[i];
       if (begin + kShape.tile() < last_) load(walk, begin + kShape.tile(), next);
       if (begin + kShape.tile() <= last_) {
         tile<true>(walk, begin, copy, now);
@@ -77,14 +75,13 @@ class WalkBlock {
     state_t maps[2][kShape.warps][Map::kNumbers][kUnits][32];
     bool cuts[2][kShape.warps];
   };
-  static __device__ __forceinline__ Shared& shared() {
+  static LLTM_JIT_DEVICE Shared& shared() {
     __shared__ Shared memory;
     return memory;
   }
 
   // A warp's part of the tile from `begin` on. Steps behind the last one are not used.
-  __device__ __forceinline__ void load(const Walk& walk, int64_t begin,
-                                       Loaded (&loaded)[kShape.steps]) const {
+  LLTM_JIT_DEVICE void load(const Walk& walk, int64_t begin, Loaded (&loaded)[kShape.steps]) const {
     const int64_t own = begin + warp_ * kShape.steps, valid = last_ - own;
     if (valid > kShape.steps) {
       walk.template load<true>(own, valid, loaded);
@@ -94,8 +91,8 @@ class WalkBlock {
   }
 
   template <bool kWhole>
-  __device__ __forceinline__ void tile(Walk& walk, int64_t begin, int copy,
-                                       const Loaded (&loaded)[kShape.steps]) {
+  LLTM_JIT_DEVICE void tile(Walk& walk, int64_t begin, int copy,
+                            const Loaded (&loaded)[kShape.steps]) {
     const int64_t own = begin + warp_ * kShape.steps;
     if constexpr (kLinear) {
       linear_tile<kWhole>(walk, own, copy, loaded);
@@ -105,14 +102,12 @@ class WalkBlock {
   }
 
   template <bool kWhole>
-  __device__ __forceinline__ void linear_tile(Walk& walk, int64_t own, int copy,
-                                              const Loaded (&loaded)[kShape.steps]) {
+  LLTM_JIT_DEVICE void linear_tile(Walk& walk, int64_t own, int copy,
+                                   const Loaded (&loaded)[kShape.steps]) {
     Map maps[kUnits];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       maps[e] = Map::identity();
-#pragma unroll
-      for (int i = 0; i < kShape.steps; ++i) {
+      LLTM_JIT_UNROLLED(i, kShape.steps) {
         if (kWhole || own + i < last_) walk.append(own + i, loaded[i], e, maps[e]);
       }
       maps[e].for_numbers([&](int index, T& number) {
@@ -124,52 +119,42 @@ class WalkBlock {
     // readers.
     __syncthreads();
     T mine[kStates][kUnits];
-#pragma unroll
-    for (int w = 0; w < kShape.warps; ++w) {
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
-        Map map;
-        map.cuts = Walk::kResets && shared().cuts[copy][w];
-        map.for_numbers(
-            [&](int index, T& number) { number = T(shared().maps[copy][w][index][e][lane_]); });
-        T states[kStates];
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) {
-          states[k] = states_[k][e];
-          if (w == 0 || w == warp_) mine[k][e] = states[k];
-        }
-        map.apply_to(states);
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) states_[k][e] = states[k];
-        if (args_.only_maps) all_[e].append(map);
+    LLTM_JIT_UNROLLED2(w, kShape.warps, e, kUnits) {
+      Map map;
+      map.cuts = Walk::kResets && shared().cuts[copy][w];
+      map.for_numbers(
+          [&](int index, T& number) { number = T(shared().maps[copy][w][index][e][lane_]); });
+      LLTM_JIT_UNROLLED(k, kStates) {
+        if (w == 0 || w == warp_) mine[k][e] = states_[k][e];
       }
+      apply(map, e);
+      if (args_.only_maps) all_[e].append(map);
     }
     if (!args_.only_maps) walk.template run<kWhole>(own, last_ - own, loaded, mine);
   }
 
-  __device__ __forceinline__ state_t* number_of(int64_t piece, int index) const {
+  LLTM_JIT_DEVICE state_t* number_of(int64_t piece, int index) const {
     const int64_t of_rows = args_.sequence.batch_size * args_.sequence.hidden_size;
     return static_cast<state_t*>(args_.maps) + (piece * Map::kNumbers + index) * of_rows +
            row_ * args_.sequence.hidden_size + unit_;
   }
-  __device__ __forceinline__ void apply_piece(int64_t piece) {
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+  LLTM_JIT_DEVICE void apply(const Map& map, int e) {
+    T states[kStates];
+    LLTM_JIT_UNROLLED(k, kStates) states[k] = states_[k][e];
+    map.apply_to(states);
+    LLTM_JIT_UNROLLED(k, kStates) states_[k][e] = states[k];
+  }
+  LLTM_JIT_DEVICE void apply_piece(int64_t piece) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       Map map;
       map.cuts = args_.cuts[piece * args_.sequence.batch_size + row_];
       map.for_numbers([&](int index, T& number) { number = T(number_of(piece, index)[e]); });
-      T states[kStates];
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) states[k] = states_[k][e];
-      map.apply_to(states);
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) states_[k][e] = states[k];
+      apply(map, e);
     }
   }
-  __device__ __forceinline__ void write_piece() {
+  LLTM_JIT_DEVICE void write_piece() {
     if (warp_ > 0) return;
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       all_[e].for_numbers(
           [&](int index, T& number) { number_of(piece_, index)[e] = state_t(number); });
     }
@@ -177,21 +162,16 @@ class WalkBlock {
   }
 
   // The sums of all warps, as [parameters, pieces * batch, hidden].
-  __device__ __forceinline__ void write_parameters(const Walk& walk) {
+  LLTM_JIT_DEVICE void write_parameters(const Walk& walk) {
     __shared__ state_t sums[kShape.warps][kUnits][32];
     const int64_t rows = args_.sequence.batch_size, hidden = args_.sequence.hidden_size;
-#pragma unroll
-    for (int p = 0; p < Traits::kParameters; ++p) {
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) {
-        sums[warp_][e][lane_] = state_t(walk.grad_parameters[p][e]);
-      }
+    LLTM_JIT_UNROLLED(p, Traits::kParameters) {
+      LLTM_JIT_UNROLLED(e, kUnits) sums[warp_][e][lane_] = state_t(walk.grad_parameters[p][e]);
       __syncthreads();
       if (warp_ == 0) {
         const int64_t place = (p * args_.pieces + piece_) * rows + row_;
         auto* target = static_cast<state_t*>(args_.sequence.grad_parameters) + place * hidden;
-#pragma unroll
-        for (int e = 0; e < kUnits; ++e) {
+        LLTM_JIT_UNROLLED(e, kUnits) {
           state_t sum = 0;
           for (int w = 0; w < kShape.warps; ++w) sum += sums[w][e][lane_];
           target[unit_ + e] = sum;

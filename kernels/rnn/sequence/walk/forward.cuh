@@ -9,9 +9,7 @@ template <typename Cell, typename scalar_t, int kUnits, bool kControls>
 class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
  public:
   using Lane = WalkLane<Cell, scalar_t, kUnits, kControls>;
-  using typename Lane::state_t;
-  using typename Lane::T;
-  using typename Lane::Units;
+  using typename Lane::state_t, typename Lane::T, typename Lane::Units;
   static constexpr int kStates = Cell::kStates, kGates = Cell::kGates;
   using Map = WalkMap<Cell, T>;
   static constexpr bool kResets = kControls;
@@ -21,53 +19,40 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
     uint8_t control;
   };
 
-  __device__ __forceinline__ ForwardWalk(const SequenceForwardArgs& args, int64_t row, int64_t unit)
+  LLTM_JIT_DEVICE ForwardWalk(const SequenceForwardArgs& args, int64_t row, int64_t unit)
       : Lane(args, args.parameters, args.control, args.control_step_stride, row, unit),
         args_(args) {}
 
   // Steps from `index` on, of which so many are valid. whole: whether all are, and another one follows.
   template <bool kWhole, int kSteps>
-  __device__ __forceinline__ void load(int64_t index, int64_t valid,
-                                       Loaded (&loaded)[kSteps]) const {
+  LLTM_JIT_DEVICE void load(int64_t index, int64_t valid, Loaded (&loaded)[kSteps]) const {
     const auto* gates = this->at(args_.gates, index);
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
+    LLTM_JIT_UNROLLED(i, kSteps) {
       this->load_gates(gates, loaded[i].gates);
       if (kWhole || i + 1 < valid) gates += args_.gates.step_stride;
       loaded[i].control = this->control_of(kWhole || i < valid ? index + i : index);
     }
   }
 
-  __device__ __forceinline__ void begin(T (&states)[kStates][kUnits]) const {
-    this->template read_states<scalar_t>(args_.old_h, 0, states[0]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
-      this->template read_states<state_t>(args_.old_cells, k - 1, states[k]);
-    }
+  LLTM_JIT_DEVICE void begin(T (&states)[kStates][kUnits]) const {
+    this->read_all(args_.old_h, args_.old_cells, states);
   }
 
   // Appends the step to the unit's map.
-  __device__ __forceinline__ void append(int64_t index, const Loaded& loaded, int e,
-                                         Map& map) const {
+  LLTM_JIT_DEVICE void append(int64_t index, const Loaded& loaded, int e, Map& map) const {
     if (kControls && loaded.control == kHolds) return;
     const CellMap<Cell, T> found(this->step_of(loaded.gates, e));
     Map step;
     step.cuts = kControls && loaded.control == SequenceControl::kResets;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(s, kStates) {
       step.sums[s] = found.sums[s];
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) step.factors[s][of] = found.factors[s][of];
+      LLTM_JIT_UNROLLED(of, kStates) step.factors[s][of] = found.factors[s][of];
     }
     if (kControls && step.cuts) {
       T reset[kStates][kUnits];
       this->read_reset(args_, index, reset);
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) {
-#pragma unroll
-        for (int of = 0; of < kStates; ++of) {
-          step.sums[s] = step.sums[s] + found.factors[s][of] * reset[of][e];
-        }
+      LLTM_JIT_UNROLLED2(s, kStates, of, kStates) {
+        step.sums[s] = step.sums[s] + found.factors[s][of] * reset[of][e];
       }
     }
     map.append(step);
@@ -75,21 +60,19 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
 
   // Runs the valid steps among those that were loaded.
   template <bool kWhole, int kSteps>
-  __device__ __forceinline__ void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
-                                      T (&states)[kStates][kUnits]) {
+  LLTM_JIT_DEVICE void run(int64_t index, int64_t valid, const Loaded (&loaded)[kSteps],
+                           T (&states)[kStates][kUnits]) {
     auto* output = this->at(args_.output, index);
     auto* cells = this->cells_at(args_.saved_cells, index);
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
+    LLTM_JIT_UNROLLED(i, kSteps) {
       if (kWhole || i < valid) run_step_of(index + i, loaded[i], output, cells, states);
       output += args_.output.step_stride, cells += args_.saved_cells.step_stride;
     }
   }
 
-  __device__ __forceinline__ void end(const T (&states)[kStates][kUnits]) const {
+  LLTM_JIT_DEVICE void end(const T (&states)[kStates][kUnits]) const {
     Lane::write(static_cast<scalar_t*>(args_.new_h) + this->in_state(), states[0]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       if (args_.narrow_cells) {
         Lane::write(static_cast<scalar_t*>(args_.new_cells) + this->in_state(k - 1), states[k]);
       } else {
@@ -101,30 +84,25 @@ class ForwardWalk : public WalkLane<Cell, scalar_t, kUnits, kControls> {
  private:
   const SequenceForwardArgs& args_;
 
-  __device__ __forceinline__ void run_step_of(int64_t step, const Loaded& loaded,
-                                              scalar_t* output_at, state_t* cells,
-                                              T (&states)[kStates][kUnits]) {
+  LLTM_JIT_DEVICE void run_step_of(int64_t step, const Loaded& loaded, scalar_t* output_at,
+                                   state_t* cells, T (&states)[kStates][kUnits]) {
     T output[kUnits], saved[kStates][kUnits];
     const bool holds = kControls && loaded.control == kHolds;
     if (kControls && loaded.control == SequenceControl::kResets) {
       this->read_reset(args_, step, states);
     }
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) {
+    LLTM_JIT_UNROLLED(e, kUnits) {
       auto in = this->step_of(loaded.gates, e);
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) saved[k][e] = in.old[k] = states[k][e];
+      LLTM_JIT_UNROLLED(k, kStates) saved[k][e] = in.old[k] = states[k][e];
       T now[kStates];
       run_step(in, now);
       output[e] = holds ? T(0) : now[0];
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) states[k][e] = holds ? states[k][e] : now[k];
+      LLTM_JIT_UNROLLED(k, kStates) states[k][e] = holds ? states[k][e] : now[k];
     }
     Lane::write(output_at, output);
     if constexpr (kStates > 1) {
       if (!args_.saved_cells.data) return;
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         Lane::write(cells + (k - 1) * this->rows * this->hidden, saved[k]);
       }
     }

@@ -15,44 +15,35 @@ struct WalkMap {
   T factors[kStates][kStates], sums[kStates];
   bool cuts;
 
-  static __device__ __forceinline__ WalkMap identity() {
+  static LLTM_JIT_DEVICE WalkMap identity() {
     WalkMap map;
     map.cuts = false;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(s, kStates) {
       map.sums[s] = T(0);
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) map.factors[s][of] = T(s == of ? 1 : 0);
+      LLTM_JIT_UNROLLED(of, kStates) map.factors[s][of] = T(s == of ? 1 : 0);
     }
     return map;
   }
 
-  __device__ __forceinline__ void apply_to(T (&states)[kStates]) const {
+  LLTM_JIT_DEVICE void apply_to(T (&states)[kStates]) const {
     T found[kStates];
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(s, kStates) {
       T sum = sums[s];
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) sum = sum + factors[s][of] * states[of];
+      LLTM_JIT_UNROLLED(of, kStates) sum = sum + factors[s][of] * states[of];
       found[s] = cuts ? sums[s] : sum;
     }
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) states[s] = found[s];
+    LLTM_JIT_UNROLLED(s, kStates) states[s] = found[s];
   }
 
   // Makes this the map of its steps and then those of `next`.
-  __device__ __forceinline__ void append(const WalkMap& next) {
+  LLTM_JIT_DEVICE void append(const WalkMap& next) {
     next.apply_to(sums);
     T column[kStates];
-#pragma unroll
-    for (int of = 0; of < kStates; ++of) {
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) column[s] = factors[s][of];
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(of, kStates) {
+      LLTM_JIT_UNROLLED(s, kStates) column[s] = factors[s][of];
+      LLTM_JIT_UNROLLED(s, kStates) {
         T sum = next.factors[s][0] * column[0];
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) sum = sum + next.factors[s][k] * column[k];
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) sum = sum + next.factors[s][k] * column[k];
         factors[s][of] = sum;
       }
     }
@@ -61,11 +52,9 @@ struct WalkMap {
 
   // Calls function(index, number) for each number but `cuts`.
   template <typename Function>
-  __device__ __forceinline__ void for_numbers(const Function& function) {
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
-#pragma unroll
-      for (int of = 0; of < kStates; ++of) function(s * (kStates + 1) + of, factors[s][of]);
+  LLTM_JIT_DEVICE void for_numbers(const Function& function) {
+    LLTM_JIT_UNROLLED(s, kStates) {
+      LLTM_JIT_UNROLLED(of, kStates) function(s * (kStates + 1) + of, factors[s][of]);
       function(s * (kStates + 1) + kStates, sums[s]);
     }
   }
@@ -78,14 +67,14 @@ struct alignas(sizeof(element_t) * kCount) Words {
   static constexpr int kWords = sizeof(element_t) * kCount / sizeof(Word);
   Word words[kWords];
 
-  __device__ __forceinline__ opmath_t<element_t> operator[](int index) const {
+  LLTM_JIT_DEVICE opmath_t<element_t> operator[](int index) const {
     element_t elements[kCount];
     memcpy(elements, words, sizeof(elements));
     return to_opmath(elements[index]);
   }
 };
 template <int kCount, typename element_t>
-__device__ __forceinline__ Words<element_t, kCount> load_words(const element_t* source) {
+LLTM_JIT_DEVICE Words<element_t, kCount> load_words(const element_t* source) {
   return *reinterpret_cast<const Words<element_t, kCount>*>(source);
 }
 
@@ -104,93 +93,83 @@ struct WalkLane {
   int64_t control_stride;
   T parameters[Traits::kParametersRoom][kUnits];
 
-  __device__ __forceinline__ WalkLane(const SequenceSizes& sizes, const void* learnt,
-                                      const uint8_t* controls, int64_t control_step_stride,
-                                      int64_t of_row, int64_t of_unit)
+  LLTM_JIT_DEVICE WalkLane(const SequenceSizes& sizes, const void* learnt, const uint8_t* controls,
+                           int64_t control_step_stride, int64_t of_row, int64_t of_unit)
       : row(of_row),
         unit(of_unit),
         hidden(sizes.hidden_size),
         rows(sizes.batch_size),
         control(controls + of_row),
         control_stride(control_step_stride) {
-#pragma unroll
-    for (int p = 0; p < Traits::kParameters; ++p) {
+    LLTM_JIT_UNROLLED(p, Traits::kParameters) {
       read(static_cast<const scalar_t*>(learnt) + p * hidden + unit, parameters[p]);
     }
   }
 
-  __device__ __forceinline__ int64_t in_state(int64_t index = 0) const {
+  LLTM_JIT_DEVICE int64_t in_state(int64_t index = 0) const {
     return (index * rows + row) * hidden + unit;
   }
   template <typename element_t>
-  static __device__ __forceinline__ void read(const element_t* source, T (&values)[kUnits]) {
+  static LLTM_JIT_DEVICE void read(const element_t* source, T (&values)[kUnits]) {
     opmath_t<element_t> numbers[kUnits];
     load_pack<kUnits>(source, numbers);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) values[e] = T(state_t(numbers[e]));
+    LLTM_JIT_UNROLLED(e, kUnits) values[e] = T(state_t(numbers[e]));
   }
   // Zeros where there is no array.
   template <typename element_t>
-  __device__ __forceinline__ void read_states(const void* array, int64_t index,
-                                              T (&values)[kUnits]) const {
+  LLTM_JIT_DEVICE void read_states(const void* array, int64_t index, T (&values)[kUnits]) const {
     if (array) return read(static_cast<const element_t*>(array) + in_state(index), values);
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) values[e] = T(0);
+    LLTM_JIT_UNROLLED(e, kUnits) values[e] = T(0);
+  }
+  // h, and the cell states.
+  LLTM_JIT_DEVICE void read_all(const void* h, const void* cells,
+                                T (&states)[kStates][kUnits]) const {
+    read_states<scalar_t>(h, 0, states[0]);
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) read_states<state_t>(cells, k - 1, states[k]);
   }
   template <typename element_t>
-  static __device__ __forceinline__ void write(element_t* target, const T (&values)[kUnits]) {
+  static LLTM_JIT_DEVICE void write(element_t* target, const T (&values)[kUnits]) {
     opmath_t<element_t> numbers[kUnits];
-#pragma unroll
-    for (int e = 0; e < kUnits; ++e) numbers[e] = state_t(values[e]);
+    LLTM_JIT_UNROLLED(e, kUnits) numbers[e] = state_t(values[e]);
     store_pack<kUnits>(target, numbers);
   }
   template <typename Array>
-  __device__ __forceinline__ int64_t in_array(const Array& array, int64_t step) const {
+  LLTM_JIT_DEVICE int64_t in_array(const Array& array, int64_t step) const {
     return step * array.step_stride + row * array.row_stride + unit;
   }
-  __device__ __forceinline__ const scalar_t* at(const SequenceArray& array, int64_t step) const {
-    return static_cast<const scalar_t*>(array.data) + in_array(array, step);
-  }
-  __device__ __forceinline__ scalar_t* at(const MutableSequenceArray& array, int64_t step) const {
-    return static_cast<scalar_t*>(array.data) + in_array(array, step);
-  }
-  // In an array of saved cells.
   template <typename Array>
-  __device__ __forceinline__ state_t* cells_at(const Array& array, int64_t step) const {
-    return static_cast<state_t*>(const_cast<void*>(static_cast<const void*>(array.data))) +
-           step * array.step_stride + in_state();
+  LLTM_JIT_DEVICE auto* at(const Array& array, int64_t step) const {
+    return array.template as<scalar_t>() + in_array(array, step);
   }
-  __device__ __forceinline__ void load_gates(const scalar_t* source, Units (&gates)[kGates]) const {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) gates[g] = load_words<kUnits>(source + g * hidden);
+  // In array `index` of cell states.
+  template <typename Array>
+  LLTM_JIT_DEVICE auto* cells_at(const Array& array, int64_t step, int64_t index = 0) const {
+    return array.template as<state_t>() + step * array.step_stride + in_state(index);
+  }
+  LLTM_JIT_DEVICE void load_gates(const scalar_t* source, Units (&gates)[kGates]) const {
+    LLTM_JIT_UNROLLED(g, kGates) gates[g] = load_words<kUnits>(source + g * hidden);
   }
   // kHolds, kResets or 0.
-  __device__ __forceinline__ uint8_t control_of(int64_t step) const {
+  LLTM_JIT_DEVICE uint8_t control_of(int64_t step) const {
     if (!kControls) return 0;
     const uint8_t found = control[step * control_stride];
     return found & kHolds ? uint8_t(kHolds) : found;
   }
   // What the row is reset to before a step.
   template <typename Args>
-  __device__ __forceinline__ void read_reset(const Args& args, int64_t step,
-                                             T (&states)[kStates][kUnits]) const {
-#pragma unroll
-    for (int k = 0; k < kStates; ++k) {
-#pragma unroll
-      for (int e = 0; e < kUnits; ++e) states[k][e] = T(0);
+  LLTM_JIT_DEVICE void read_reset(const Args& args, int64_t step,
+                                  T (&states)[kStates][kUnits]) const {
+    LLTM_JIT_UNROLLED(k, kStates) {
+      LLTM_JIT_UNROLLED(e, kUnits) states[k][e] = T(0);
       if (k == 0 && args.reset_h.data) read(at(args.reset_h, step), states[k]);
-      if (k > 0 && args.reset_cells.data) {
-        read(cells_at(args.reset_cells, step) + (k - 1) * rows * hidden, states[k]);
-      }
+      if (k > 0 && args.reset_cells.data) read(cells_at(args.reset_cells, step, k - 1), states[k]);
     }
   }
   // A step of unit e, but for its old states.
-  __device__ __forceinline__ Step step_of(const Units (&gates)[kGates], int e) const {
+  LLTM_JIT_DEVICE Step step_of(const Units (&gates)[kGates], int e) const {
     Step step;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) step.x[g] = T(gates[g][e]);
-#pragma unroll
-    for (int p = 0; p < Traits::kParameters; ++p) step.p[p] = parameters[p][e];
+    LLTM_JIT_UNROLLED(g, kGates) step.x[g] = T(gates[g][e]);
+    LLTM_JIT_UNROLLED(p, Traits::kParameters) step.p[p] = parameters[p][e];
     return step;
   }
 };

@@ -18,19 +18,14 @@ struct CellMap {
     using Traits = CellTraits<Cell>;
     using Number = Dual<T, kStates>;
     CellStep<Cell, Number> variables;
-    LLTM_JIT_UNROLL
-    for (int g = 0; g < Traits::kGates; ++g) variables.x[g] = Number(in.x[g]);
-    LLTM_JIT_UNROLL
-    for (int i = 0; i < Traits::kParameters; ++i) variables.p[i] = Number(in.p[i]);
-    LLTM_JIT_UNROLL
-    for (int s = 0; s < kStates; ++s) variables.old[s] = Number::variable(T(0), s);
+    LLTM_JIT_UNROLLED(g, Traits::kGates) variables.x[g] = Number(in.x[g]);
+    LLTM_JIT_UNROLLED(i, Traits::kParameters) variables.p[i] = Number(in.p[i]);
+    LLTM_JIT_UNROLLED(s, kStates) variables.old[s] = Number::variable(T(0), s);
     Number now[kStates];
     run_step(variables, now);
-    LLTM_JIT_UNROLL
-    for (int s = 0; s < kStates; ++s) {
+    LLTM_JIT_UNROLLED(s, kStates) {
       sums[s] = now[s].value;
-      LLTM_JIT_UNROLL
-      for (int of = 0; of < kStates; ++of) {
+      LLTM_JIT_UNROLLED(of, kStates) {
         factors[s][of] = now[s].depends_on(of) ? now[s].partials[of] : T(0);
       }
     }

@@ -11,7 +11,7 @@ using Four = Pack<uint32_t, kWidth>;
 
 // ------------------------------------------------------------------------------------ magnitudes --
 
-__device__ __forceinline__ uint32_t warp_max(uint32_t value) {
+LLTM_JIT_DEVICE uint32_t warp_max(uint32_t value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
     value = max(value, __shfl_xor_sync(~0u, value, offset));
@@ -22,8 +22,8 @@ __device__ __forceinline__ uint32_t warp_max(uint32_t value) {
 // Each block takes every gridDim.x-th tile. A warp has eight rows of a tile, a lane four neighbours in each.
 constexpr int kWarps = kThreads / 32, kRowsOfWarp = 8, kTileColumns = 32 * kWidth;
 
-__device__ __forceinline__ void find_magnitudes_of(const FloatFactor& factor, uint32_t* magnitudes,
-                                                   int64_t block, int64_t blocks) {
+LLTM_JIT_DEVICE void find_magnitudes_of(const FloatFactor& factor, uint32_t* magnitudes,
+                                        int64_t block, int64_t blocks) {
   __shared__ uint32_t of_warps[kWarps][kTileColumns];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t rows = factor.depth_inside ? factor.vectors : factor.depth;
@@ -36,33 +36,28 @@ __device__ __forceinline__ void find_magnitudes_of(const FloatFactor& factor, ui
     const int64_t first_column = tile % across * kTileColumns,
                   column = first_column + lane * kWidth;
     uint32_t of_columns[kWidth] = {}, of_rows[kRowsOfWarp] = {};
-#pragma unroll
-    for (int i = 0; i < kRowsOfWarp; ++i) {
+    LLTM_JIT_UNROLLED(i, kRowsOfWarp) {
       const bool inside = row + i < rows && column < columns;
       const Four four = load_or_zero<kWidth>(
           numbers + (inside ? (row + i) * factor.row_stride + column : 0), inside);
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) {
+      LLTM_JIT_UNROLLED(k, kWidth) {
         const uint32_t magnitude = magnitude_of(four.values[k]);
         of_rows[i] = max(of_rows[i], magnitude);
         of_columns[k] = max(of_columns[k], magnitude);
       }
     }
     if (factor.depth_inside) {
-#pragma unroll
-      for (int i = 0; i < kRowsOfWarp; ++i) {
+      LLTM_JIT_UNROLLED(i, kRowsOfWarp) {
         const uint32_t most = warp_max(of_rows[i]);
         if (lane == 0 && row + i < rows) atomicMax(magnitudes + row + i, most);
       }
       continue;
     }
-#pragma unroll
-    for (int k = 0; k < kWidth; ++k) of_warps[warp][lane * kWidth + k] = of_columns[k];
+    LLTM_JIT_UNROLLED(k, kWidth) of_warps[warp][lane * kWidth + k] = of_columns[k];
     __syncthreads();
     if (threadIdx.x < kTileColumns && first_column + threadIdx.x < columns) {
       uint32_t most = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) most = max(most, of_warps[w][threadIdx.x]);
+      LLTM_JIT_UNROLLED(w, kWarps) most = max(most, of_warps[w][threadIdx.x]);
       atomicMax(magnitudes + first_column + threadIdx.x, most);
     }
     __syncthreads();
@@ -83,8 +78,8 @@ __global__ void __launch_bounds__(kThreads)
 // ------------------------------------------------------------------------------- the right factor --
 
 template <bool kDepthInside>
-__device__ __forceinline__ void load_step(const FloatFactor& factor, int64_t vector, int64_t k,
-                                          uint32_t (&numbers)[kStep]) {
+LLTM_JIT_DEVICE void load_step(const FloatFactor& factor, int64_t vector, int64_t k,
+                               uint32_t (&numbers)[kStep]) {
   const auto* source = reinterpret_cast<const uint32_t*>(factor.numbers);
   if constexpr (kDepthInside) {
 #pragma unroll
@@ -92,12 +87,10 @@ __device__ __forceinline__ void load_step(const FloatFactor& factor, int64_t vec
       const bool inside = vector < factor.vectors && k + i < factor.depth;
       const Four four =
           load_or_zero<kWidth>(source + (inside ? vector * factor.row_stride + k + i : 0), inside);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) numbers[i + j] = four.values[j];
+      LLTM_JIT_UNROLLED(j, kWidth) numbers[i + j] = four.values[j];
     }
   } else {
-#pragma unroll
-    for (int i = 0; i < kStep; ++i) {
+    LLTM_JIT_UNROLLED(i, kStep) {
       const bool inside = vector < factor.vectors && k + i < factor.depth;
       numbers[i] =
           load_or_zero<1>(source + (inside ? (k + i) * factor.row_stride + vector : 0), inside)
@@ -121,15 +114,13 @@ __global__ void __launch_bounds__(kThreads)
     const float scale = HalfScale(magnitude).scale;
     uint32_t numbers[2][kStep];
     const int first = threadIdx.x / kTile * 2;
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
+    LLTM_JIT_UNROLLED(step, 2) {
       load_step<kDepthInside>(args.b, column, i % stages * kStage + (first + step) * kStep,
                               numbers[step]);
     }
     if (threadIdx.x == 0) wait_for_bulk_stores();
     __syncthreads();
-#pragma unroll
-    for (int chunk = 0; chunk < 4; ++chunk) {
+    LLTM_JIT_UNROLLED(chunk, 4) {
       parts.split(row, first * 2 + chunk, numbers[chunk / 2] + chunk % 2 * 8, scale);
     }
     publish_stores();
@@ -154,8 +145,7 @@ cudaError_t launch_split_factors(const FloatProductArgs& args, cudaStream_t stre
   const FloatFactor &a = args.a, &b = args.b;
   const int64_t numbers = max(a.vectors * a.depth, b.vectors * b.depth);
   const unsigned blocks = 2 * blocks_for(numbers / (kRowsOfWarp * kWidth));
-  const cudaError_t error = launch(find_magnitudes, blocks, kThreads, 0, stream, args);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(launch(find_magnitudes, blocks, kThreads, 0, stream, args));
   const int64_t stages = float_parts_bytes(b) / int64_t(sizeof(StageParts));
   return launch(b.depth_inside ? split_right_factor<true> : split_right_factor<false>,
                 blocks_for(stages * kThreads), kThreads, 0, stream, args);

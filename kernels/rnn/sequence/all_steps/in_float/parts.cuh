@@ -19,10 +19,9 @@ struct StageParts {
   Half high[kTile][kStage], low[kTile][kStage];
 
   // Splits eight neighbouring numbers of a row.
-  __device__ __forceinline__ void split(int row, int chunk, const uint32_t* numbers, float scale) {
+  LLTM_JIT_DEVICE void split(int row, int chunk, const uint32_t* numbers, float scale) {
     HalfParts pairs[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) pairs[j] = HalfParts(numbers[2 * j], numbers[2 * j + 1], scale);
+    LLTM_JIT_UNROLLED(j, 4) pairs[j] = HalfParts(numbers[2 * j], numbers[2 * j + 1], scale);
     const int at = (chunk ^ (row % 8)) * 8;
     *reinterpret_cast<uint4*>(&high[row][at]) = {pairs[0].high, pairs[1].high, pairs[2].high,
                                                  pairs[3].high};
@@ -31,7 +30,7 @@ struct StageParts {
   }
 };
 
-__device__ __forceinline__ int row_of_column(int x) {
+LLTM_JIT_DEVICE int row_of_column(int x) {
   return x / 16 * 16 + x / 2 % 2 * 8 + x % 16 / 4 * 2 + x % 2;
 }
 

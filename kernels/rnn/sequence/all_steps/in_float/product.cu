@@ -36,7 +36,7 @@ struct Part {
   int64_t row, column, first, stages, all_stages;
   int split;
 
-  __device__ __forceinline__ explicit Part(const FloatProductArgs& args) {
+  LLTM_JIT_DEVICE explicit Part(const FloatProductArgs& args) {
     const Tiles tiles(args.a, args.b);
     column = blockIdx.x % tiles.across * kTile;
     row = blockIdx.x / tiles.across % tiles.down * kTile;
@@ -49,8 +49,8 @@ struct Part {
 
 // One thread loads every stage into its slot, once the products of the slot's previous stage have freed it.
 template <bool kDepthInside>
-__device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& part,
-                                             const CUtensorMap& a, const void* b_parts) {
+LLTM_JIT_DEVICE void bring_stages(SharedMemory& shared, const Part& part, const CUtensorMap& a,
+                                  const void* b_parts) {
   const auto* source =
       static_cast<const StageParts*>(b_parts) + part.column / kTile * part.all_stages + part.first;
   for (int i = 0; i < part.stages; ++i) {
@@ -67,12 +67,11 @@ __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& p
 using Sums = float[kTile / 2];
 
 template <bool kDepthInside>
-__device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProductArgs& args,
-                                         const Part& part, int64_t row, Sums& sums) {
+LLTM_JIT_DEVICE void multiply(SharedMemory& shared, const FloatProductArgs& args, const Part& part,
+                              int64_t row, Sums& sums) {
   const Rows<kDepthInside> rows(int(row - part.row));
   float scales[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  LLTM_JIT_UNROLLED(i, 2) {
     scales[i] = HalfScale(args.magnitudes[min(row + i, args.a.vectors - 1)]).scale;
   }
   constexpr int kPiece = 128;  // of the depth, per truncated sum
@@ -80,8 +79,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
   Sums truncated = {};
   const auto move_sums = [&] {
     wait_for_products<0>();
-#pragma unroll
-    for (int i = 0; i < kTile / 2; ++i) {
+    LLTM_JIT_UNROLLED(i, kTile / 2) {
       sums[i] += truncated[i];
       truncated[i] = 0;
     }
@@ -93,17 +91,16 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
     const uint32_t a = shared_address(stage.a);
     const uint64_t high = matrix_descriptor(stage.b.high[0]);
     const uint64_t low = matrix_descriptor(stage.b.low[0]);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    LLTM_JIT_UNROLLED(step, kSteps) {
       StepParts& own = parts[step % 2];
       uint32_t numbers[2][kWidth];
       rows.load(a, step, numbers);
       own.split(numbers, scales);
       fence_products();
       constexpr int kChunks = kStep * int(sizeof(Half)) / 16;
-      wgmma_of_registers(truncated, own.low, high + step * kChunks);
-      wgmma_of_registers(truncated, own.high, low + step * kChunks);
-      wgmma_of_registers(truncated, own.high, high + step * kChunks);
+      wgmma_of_registers<kTile>(truncated, own.low, high + step * kChunks);
+      wgmma_of_registers<kTile>(truncated, own.high, low + step * kChunks);
+      wgmma_of_registers<kTile>(truncated, own.high, high + step * kChunks);
       commit_products();
       // Then the other parts are free and, after the first step, so is the previous stage.
       wait_for_products<1>();
@@ -117,8 +114,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
 }
 
 template <bool kDepthInside>
-__device__ __forceinline__ void compute(SharedMemory& shared, const FloatProductArgs& args,
-                                        const Part& part) {
+LLTM_JIT_DEVICE void compute(SharedMemory& shared, const FloatProductArgs& args, const Part& part) {
   const int64_t row = part.row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
   Sums sums = {};
   multiply<kDepthInside>(shared, args, part, row, sums);
@@ -128,17 +124,14 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
   const auto sum_of = [](int i, int four, int j) { return (four * 2 + j / 2) * 4 + i * 2 + j % 2; };
   const bool whole = args.splits == 1;  // else the sums are results for add_splits()
   float* target = whole ? args.results : args.sums + part.split * args.a.vectors * args.b.vectors;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  LLTM_JIT_UNROLLED(i, 2) {
     if (row + i >= args.a.vectors) break;
     const float of_row = whole ? row_inverse(args, row + i) : 1;
-#pragma unroll
-    for (int four = 0; four < kFours; ++four) {
+    LLTM_JIT_UNROLLED(four, kFours) {
       const int64_t column = part.column + column_of(four);
       if (column >= args.b.vectors) break;
       float own[kWidth], results[kWidth];
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) own[j] = sums[sum_of(i, four, j)];
+      LLTM_JIT_UNROLLED(j, kWidth) own[j] = sums[sum_of(i, four, j)];
       if (results_of(own, of_row, shared.columns[column_of(four) / kWidth], results) || !whole) {
         store_results(target + (row + i) * args.b.vectors + column, whole && args.adds, results);
       } else {
@@ -205,8 +198,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
     for (int split = 0; split < args.splits; ++split) {
       load_pack<kWidth>(args.sums + split * size + i, more);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) sums[j] += more[j];
+      LLTM_JIT_UNROLLED(j, kWidth) sums[j] += more[j];
     }
     float results[kWidth];
     if (results_of(sums, of_row, columns, results)) {
@@ -244,8 +236,7 @@ cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int
   const auto ask = [](int device, int* count) {
     return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
   };
-  const cudaError_t error = ask_once(ask, &multiprocessors);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(ask_once(ask, &multiprocessors));
   const Tiles tiles(a, b);
   double least = 0;
   for (int64_t count = 1; count <= min(max(a.depth / kLeastDepth, int64_t(1)), kMost); ++count) {
@@ -272,12 +263,11 @@ cudaError_t launch_float_product(const FloatProductArgs& args, cudaStream_t stre
     return cudaErrorInvalidValue;
   }
   const Tiles tiles(a, b);
-  cudaError_t error = launch_split_factors(args, stream);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(launch_split_factors(args, stream));
   const auto kernel = a.depth_inside ? multiply_floats<true> : multiply_floats<false>;
-  error = launch(kernel, unsigned(tiles.across * tiles.down * args.splits), kBlock, kSharedBytes,
-                 stream, args, map);
-  if (error != cudaSuccess || args.splits == 1) return error;
+  LLTM_JIT_TRY(launch(kernel, unsigned(tiles.across * tiles.down * args.splits), kBlock,
+                      kSharedBytes, stream, args, map));
+  if (args.splits == 1) return cudaSuccess;
   return launch(add_splits, blocks_for(a.vectors * b.vectors / kWidth), kThreads, 0, stream, args);
 }
 

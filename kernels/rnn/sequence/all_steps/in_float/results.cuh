@@ -6,7 +6,7 @@
 
 namespace lltm_jit {
 
-__device__ __forceinline__ float number_at(const FloatFactor& factor, int64_t vector, int64_t k) {
+LLTM_JIT_DEVICE float number_at(const FloatFactor& factor, int64_t vector, int64_t k) {
   return factor.numbers[factor.depth_inside ? vector * factor.row_stride + k
                                             : k * factor.row_stride + vector];
 }
@@ -15,32 +15,30 @@ __device__ __forceinline__ float number_at(const FloatFactor& factor, int64_t ve
 struct alignas(16) FourColumns {
   float inverse[kWidth], initial[kWidth];
 
-  __device__ __forceinline__ explicit FourColumns(float factor)
+  LLTM_JIT_DEVICE explicit FourColumns(float factor)
       : inverse{factor, factor, factor, factor}, initial{} {}
-  __device__ __forceinline__ FourColumns(const FloatProductArgs& args, int64_t column) : initial{} {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
+  LLTM_JIT_DEVICE FourColumns(const FloatProductArgs& args, int64_t column) : initial{} {
+    LLTM_JIT_UNROLLED(j, kWidth) {
       inverse[j] = HalfScale(args.magnitudes[args.a.vectors + column + j]).inverse;
     }
     if (args.initial) load_pack<kWidth>(args.initial + column, initial);
   }
 };
 
-__device__ __forceinline__ float row_inverse(const FloatProductArgs& args, int64_t row) {
+LLTM_JIT_DEVICE float row_inverse(const FloatProductArgs& args, int64_t row) {
   return HalfScale(args.magnitudes[row]).inverse;
 }
 
 // A sum without its scales. The smaller factor comes first, because the factors' product may not fit in a float.
-__device__ __forceinline__ float unscaled(float sum, float of_row, float of_column) {
+LLTM_JIT_DEVICE float unscaled(float sum, float of_row, float of_column) {
   return sum * fminf(of_row, of_column) * fmaxf(of_row, of_column);
 }
 
 // Computes the results of four columns. Returns whether the sums are finite.
-__device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of_row,
-                                           const FourColumns& columns, float (&results)[kWidth]) {
+LLTM_JIT_DEVICE bool results_of(const float (&sums)[kWidth], float of_row,
+                                const FourColumns& columns, float (&results)[kWidth]) {
   bool finite = true;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
+  LLTM_JIT_UNROLLED(j, kWidth) {
     const float sum = unscaled(sums[j], of_row, columns.inverse[j]);
     finite = finite && isfinite(sum);
     results[j] = columns.initial[j] + sum;
@@ -48,11 +46,10 @@ __device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of
   return finite;
 }
 
-__device__ __forceinline__ void store_results(float* target, bool adds, float (&results)[kWidth]) {
+LLTM_JIT_DEVICE void store_results(float* target, bool adds, float (&results)[kWidth]) {
   float before[kWidth] = {};
   if (adds) load_pack<kWidth>(target, before);
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) results[j] += before[j];
+  LLTM_JIT_UNROLLED(j, kWidth) results[j] += before[j];
   store_pack<kWidth>(target, results);
 }
 
@@ -61,8 +58,7 @@ __device__ __noinline__ void store_anew(const FloatProductArgs& args, int64_t ro
                                         float4 sums, float of_row, const FourColumns& columns) {
   const float four[kWidth] = {sums.x, sums.y, sums.z, sums.w};
   float* target = args.results + row * args.b.vectors + column;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
+  LLTM_JIT_UNROLLED(j, kWidth) {
     float sum = unscaled(four[j], of_row, columns.inverse[j]);
     if (!isfinite(sum)) {
       sum = 0;

@@ -19,10 +19,9 @@ class Rows {
   static constexpr int kBoxes = (kDepthInside ? kStage : kTile) / kBoxColumns;
 
   // row: the first of the two rows, in the tile.
-  __device__ __forceinline__ explicit Rows(int row) {
+  LLTM_JIT_DEVICE explicit Rows(int row) {
     const int c = threadIdx.x % 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       const int r = kDepthInside ? row + i : 2 * c + i;  // row of memory, in the box
       const int column = kDepthInside ? 2 * c : row % kBoxColumns;
       const int box = kDepthInside ? 0 : row / kBoxColumns;
@@ -31,10 +30,9 @@ class Rows {
     }
   }
 
-  static __device__ __forceinline__ void bring(float* target, const CUtensorMap& map, int64_t row,
-                                               int64_t k, CopyBarrier& barrier) {
-#pragma unroll
-    for (int box = 0; box < kBoxes; ++box) {
+  static LLTM_JIT_DEVICE void bring(float* target, const CUtensorMap& map, int64_t row, int64_t k,
+                                    CopyBarrier& barrier) {
+    LLTM_JIT_UNROLLED(box, kBoxes) {
       const int64_t first = kDepthInside ? row : k,
                     column = (kDepthInside ? k : row) + box * kBoxColumns;
       copy_box(target + box * kBoxBytes / int(sizeof(float)), map, int(first), int(column),
@@ -43,23 +41,18 @@ class Rows {
   }
 
   // Loads from each row the numbers 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the step for lane c of four.
-  __device__ __forceinline__ void load(uint32_t tile, int step,
-                                       uint32_t (&numbers)[2][kWidth]) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if constexpr (kDepthInside) {
-          const int in_box = (step % 2 * 4 + half * 2) * 16;
-          const auto pair = load_shared<2>(tile + step / 2 * kBoxBytes + (addresses_[i] ^ in_box));
-          numbers[i][2 * half] = pair.value[0];
-          numbers[i][2 * half + 1] = pair.value[1];
-        } else {
-          const auto pair =
-              load_shared<2>(tile + addresses_[i] + (step * kStep + half * 8) * kRowBytes);
-          numbers[0][2 * half + i] = pair.value[0];
-          numbers[1][2 * half + i] = pair.value[1];
-        }
+  LLTM_JIT_DEVICE void load(uint32_t tile, int step, uint32_t (&numbers)[2][kWidth]) const {
+    LLTM_JIT_UNROLLED2(i, 2, half, 2) {
+      if constexpr (kDepthInside) {
+        const int in_box = (step % 2 * 4 + half * 2) * 16;
+        const auto pair = load_shared<2>(tile + step / 2 * kBoxBytes + (addresses_[i] ^ in_box));
+        numbers[i][2 * half] = pair.value[0];
+        numbers[i][2 * half + 1] = pair.value[1];
+      } else {
+        const auto pair =
+            load_shared<2>(tile + addresses_[i] + (step * kStep + half * 8) * kRowBytes);
+        numbers[0][2 * half + i] = pair.value[0];
+        numbers[1][2 * half + i] = pair.value[1];
       }
     }
   }
@@ -72,10 +65,8 @@ class Rows {
 struct StepParts {
   uint32_t high[4], low[4];
 
-  __device__ __forceinline__ void split(const uint32_t (&numbers)[2][kWidth],
-                                        const float (&scales)[2]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+  LLTM_JIT_DEVICE void split(const uint32_t (&numbers)[2][kWidth], const float (&scales)[2]) {
+    LLTM_JIT_UNROLLED(i, 4) {
       const int row = i % 2, at = i / 2 * 2;
       const HalfParts pair(numbers[row][at], numbers[row][at + 1], scales[row]);
       high[i] = pair.high;

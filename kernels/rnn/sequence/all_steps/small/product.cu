@@ -38,17 +38,14 @@ struct Slice {
 
   // Reads kCount vectors from `first` on.
   template <int kCount>
-  __device__ __forceinline__ void read(int first, float (&values)[kCount][kDepth]) const {
+  LLTM_JIT_DEVICE void read(int first, float (&values)[kCount][kDepth]) const {
     if constexpr (kDepthInside) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) load_pack<kDepth>(numbers + (first + i) * kDepth, values[i]);
+      LLTM_JIT_UNROLLED(i, kCount) load_pack<kDepth>(numbers + (first + i) * kDepth, values[i]);
     } else {
-#pragma unroll
-      for (int k = 0; k < kDepth; ++k) {
+      LLTM_JIT_UNROLLED(k, kDepth) {
         float of_all[kCount];
         load_pack<kCount>(numbers + k * kTile + first, of_all);
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) values[i][k] = of_all[i];
+        LLTM_JIT_UNROLLED(i, kCount) values[i][k] = of_all[i];
       }
     }
   }
@@ -71,21 +68,11 @@ struct Shared {
 
 #if __CUDA_ARCH__ >= 900
 // Loads four numbers at the same place in another block of the cluster.
-__device__ __forceinline__ void load_four(int block, const float* place, float (&four)[4]) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(there)
-      : "r"(shared_address(place)), "r"(block));
+LLTM_JIT_DEVICE void load_four(int block, const float* place, float (&four)[4]) {
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3])
-               : "r"(there)
+               : "r"(address_in(shared_address(place), block))
                : "memory");
-}
-__device__ __forceinline__ void synchronize_blocks() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
 }
 #endif
 
@@ -97,8 +84,8 @@ struct Copies {
   int64_t of_depth;        // stride between numbers of a vector
   bool exist;
 
-  __device__ __forceinline__ Copies(const SmallFactor& factor, int lane, int first, int64_t vectors,
-                                    int64_t end)
+  LLTM_JIT_DEVICE Copies(const SmallFactor& factor, int lane, int first, int64_t vectors,
+                         int64_t end)
       : end(int(end)) {
     const bool inside = factor.depth_inside;
     vector = first + (inside ? lane : lane % (kTile / kWidth) * kWidth);
@@ -107,7 +94,7 @@ struct Copies {
     exist = vector < vectors;
     from = static_cast<const T*>(factor.numbers) + vector * (inside ? factor.row_stride : 1);
   }
-  __device__ __forceinline__ void copy(uint32_t to, int k, const SmallRows& rows) const {
+  LLTM_JIT_DEVICE void copy(uint32_t to, int k, const SmallRows& rows) const {
     k += depth;
     const bool elsewhere = k >= rows.begin && k < rows.end;
     const bool there = exist && k < end && !(elsewhere && !rows.numbers);
@@ -121,8 +108,8 @@ struct Copies {
 
 // Computes a tile, whose depth kBlocks blocks share.
 template <typename T, bool kAInside, bool kBInside, int kBlocks = 1>
-__device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int tile, int block,
-                                              char* all_shared) {
+LLTM_JIT_DEVICE void multiply_tile(const SmallProductArgs& args, int tile, int block,
+                                   char* all_shared) {
   auto* shared = reinterpret_cast<Shared<Stage<T, kAInside, kBInside>>*>(all_shared);
   const int across = int(ceil_div(args.columns, int64_t(kTile)));
   const int first_row = tile / across * kTile, first_column = tile % across * kTile;
@@ -142,8 +129,7 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
     commit_copies();
   };
   wait_for_predecessor();
-#pragma unroll
-  for (int step = 0; step < kStages; ++step) bring(step);
+  LLTM_JIT_UNROLLED(step, kStages) bring(step);
   float sums[kRows][kColumns] = {}, of_rows[kRows] = {};
   for (int step = 0; (step * shares + share) * kDepth < args.depth; ++step) {
     wait_for_copies<kStages - 1>();
@@ -152,22 +138,16 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
     float a[kRows][kDepth], b[kColumns][kDepth];
     stage.a.read(row, a);
     stage.b.read(column, b);
-#pragma unroll
-    for (int k = 0; k < kDepth; ++k) {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        of_rows[r] += a[r][k];
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) sums[r][c] += a[r][k] * b[c][k];
-      }
+    LLTM_JIT_UNROLLED2(k, kDepth, r, kRows) {
+      of_rows[r] += a[r][k];
+      LLTM_JIT_UNROLLED(c, kColumns) sums[r][c] += a[r][k] * b[c][k];
     }
     __syncwarp();
     bring(step + kStages);
   }
   wait_for_copies<0>();
   __syncwarp();
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+  LLTM_JIT_UNROLLED(r, kRows) {
     store_pack<kColumns>(shared[warp].sums + (row + r) * kTile + column, sums[r]);
     if (column == 0) shared[warp].sums[kResults + row + r] = of_rows[r];
   }
@@ -187,23 +167,20 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
     const int there = int(min(args.columns - to_column, int64_t(kWidth)));
     if (args.initial) {
       const T* initial = static_cast<const T*>(args.initial) + to_column;
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
+      LLTM_JIT_UNROLLED(c, kWidth) {
         if (c < there) four[c] += to_opmath(initial[c]);
       }
     }
     if (args.columns % kWidth == 0 && there == kWidth) {
       store_pack<kWidth>(to, four);
     } else {
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
+      LLTM_JIT_UNROLLED(c, kWidth) {
         if (c < there) to[c] = from_opmath<T>(four[c]);
       }
     }
   };
   const auto add = [](float (&four)[kWidth], const float (&more)[kWidth]) {
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) four[c] += more[c];
+    LLTM_JIT_UNROLLED(c, kWidth) four[c] += more[c];
   };
   for (int i = int(threadIdx.x) * kWidth; i < kSums; i += int(blockDim.x) * kWidth) {
     float four[kWidth] = {}, more[kWidth];
@@ -220,7 +197,7 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
 #if __CUDA_ARCH__ >= 900
   if constexpr (kBlocks > 1) {
     __syncwarp();
-    synchronize_blocks();
+    synchronize_cluster();
     const int i = (int(threadIdx.x) * kBlocks + block) * kWidth;
     if (i < kSums) {
       float four[kWidth] = {}, more[kWidth];
@@ -230,7 +207,7 @@ __device__ __forceinline__ void multiply_tile(const SmallProductArgs& args, int 
       }
       write(i, four);
     }
-    synchronize_blocks();  // others read this block's memory until here
+    synchronize_cluster();  // others read this block's memory until here
   }
 #endif
 }

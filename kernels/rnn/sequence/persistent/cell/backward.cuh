@@ -19,7 +19,7 @@ struct ResetGradients {
   int iteration;
 
   // No other lane has the element.
-  __device__ __forceinline__ void add(int iterations_before, int k, int e, float value) const {
+  LLTM_JIT_DEVICE void add(int iterations_before, int k, int e, float value) const {
     const int step = place.steps - 1 - iteration + iterations_before;
     const auto& array = k == 0 ? args.grad_reset_h : args.grad_reset_cells;
     float* sums = of_reset<float>(place, array, step);
@@ -32,8 +32,7 @@ template <typename Cell, typename scalar_t, typename Shape, SequenceControls kCo
           bool kAllStates>
 class BackwardCell : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
-  using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kHalves,
-      Facts::kAdds;
+  using Facts::kGates, Facts::kStates, Facts::kElements, Facts::kHalves, Facts::kAdds;
   static constexpr int kParameters = CellTraits<Cell>::kParameters;
   using T = GateNumber<scalar_t>;
   using Step = CellStep<Cell, T>;
@@ -54,25 +53,19 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     float grad_cells[kAllStates && kStates > 1 ? kStates - 1 : 1][kElements];
   };
 
-  __device__ __forceinline__ void begin(const LanePlace<Shape>& place,
-                                        const Elements<Shape>& elements,
-                                        const SequenceBackwardArgs& args) {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+  LLTM_JIT_DEVICE void begin(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                             const SequenceBackwardArgs& args) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       grad_state_[0][e] = elements.template read<scalar_t>(args.grad_new_h, 0, e);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         grad_state_[k][e] = elements.template read<float>(args.grad_new_cells, k - 1, e);
       }
       if constexpr (kControls) old_h_[e] = elements.template read<scalar_t>(args.old_h, 0, e);
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) grad_parameters_[i][e] = 0;
+      LLTM_JIT_UNROLLED(i, kParameters) grad_parameters_[i][e] = 0;
     }
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
+    LLTM_JIT_UNROLLED(half, kHalves) {
       const int unit = min(place.lane.unit_of(2 * half), place.hidden - 1);
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) {
+      LLTM_JIT_UNROLLED(i, kParameters) {
         parameters_[i][half] = to_opmath(static_cast<const scalar_t*>(
             args.parameters)[int64_t(i) * place.units() + place.recurrence.first_unit() + unit]);
       }
@@ -81,21 +74,18 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // iteration: the iteration whose step is derived.
   template <typename Steps, typename Controls>
-  __device__ __forceinline__ void prepare(const Steps& steps, const Controls& controls,
-                                          const LanePlace<Shape>& place,
-                                          const Elements<Shape>& elements,
-                                          const SequenceBackwardArgs& args, int iteration,
-                                          Prepared* prepared) const {
+  LLTM_JIT_DEVICE void prepare(const Steps& steps, const Controls& controls,
+                               const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                               const SequenceBackwardArgs& args, int iteration,
+                               Prepared* prepared) const {
     steps.read(Steps::kGradOutput, prepared->grad_output);
     float saved[kGates][kElements], inputs[kGates][kElements], old_h[kElements];
     steps.read(Steps::kOldOutput, old_h);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       steps.read(Steps::kSaved + g, saved[g]);
       if constexpr (!kAdds) steps.read(Steps::kInputs + g, inputs[g]);
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       auto in = step_of_element<Cell, T>(e, saved, inputs, parameters_);
       if constexpr (kControls) {  // a hold before a row's first step has no output
         if (controls.holds_next(e)) old_h[e] = old_h_[e];
@@ -107,8 +97,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
         }
       }
       in.old[0] = T(old_h[e]);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) in.old[k] = T(steps.cell(k - 1, e));
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) in.old[k] = T(steps.cell(k - 1, e));
       if constexpr (CellTraits<Cell>::kNormalises) {
         prepared->in[e] = in;
       } else {
@@ -119,37 +108,26 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // And then of a cell that normalises.
   template <typename Sums>
-  __device__ __forceinline__ void normalise(int iteration, const Sums& row_sums,
-                                            Prepared* prepared) const {
+  LLTM_JIT_DEVICE void normalise(int iteration, const Sums& row_sums, Prepared* prepared) const {
     float mean[kElements];
     if constexpr (CellTraits<Cell>::kNormalisesGates) {
       float numbers[kElements][kGates];
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) numbers[e][g] = float(gate(prepared->in[e], g));
-      }
+      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) numbers[e][g] = float(prepared->in[e].sum(g));
       row_sums.template moments<0>(iteration, numbers, mean, prepared->gate_scale);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-          const float away = numbers[e][g] - mean[e];
-          gate(prepared->in[e], g) = T(away * prepared->gate_scale[e]);
-        }
+      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) {
+        const float away = numbers[e][g] - mean[e];
+        prepared->in[e].sum(g) = T(away * prepared->gate_scale[e]);
       }
     }
     if constexpr (kState >= 0) {
       float numbers[kElements][1];
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         T left[kStates];
         run_step(prepared->in[e], left);
         numbers[e][0] = float(left[kState]);
       }
       row_sums.template moments<1>(iteration, numbers, mean, prepared->state_scale);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         prepared->state[e] = (numbers[e][0] - mean[e]) * prepared->state_scale[e];
       }
     }
@@ -158,28 +136,25 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and the other gradients
   // for the previous step, given the part of the output's gradient that comes from the next step's gates.
   template <typename Controls, typename Sums>
-  __device__ __forceinline__ void finish(int iteration, const float (&from_gates)[kElements],
-                                         const Prepared& prepared, const Controls& controls,
-                                         const ResetGradients<Shape>& of_resets,
-                                         const Sums& row_sums, float (&grads)[kGates][kElements],
-                                         float (&grads_of_h)[kGates][kElements]) {
+  LLTM_JIT_DEVICE void finish(int iteration, const float (&from_gates)[kElements],
+                              const Prepared& prepared, const Controls& controls,
+                              const ResetGradients<Shape>& of_resets, const Sums& row_sums,
+                              float (&grads)[kGates][kElements],
+                              float (&grads_of_h)[kGates][kElements]) {
     if constexpr (CellTraits<Cell>::kNormalises) {
       float grad_h[kElements];
       T grad_now[kElements][kStates];
       Step of_step[kElements];
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         grad_h[e] = of_state(e, from_gates[e], of_resets);
         gather(e, grad_h[e], prepared, grad_now[e]);
       }
       derive_rows(iteration, prepared, row_sums, grad_now, of_step);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         leave(e, grad_h[e], of_step[e], prepared, controls, of_resets, grads, grads_of_h);
       }
     } else {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         const float grad_h = of_state(e, from_gates[e], of_resets);
         T grad_now[kStates];
         gather(e, grad_h, prepared, grad_now);
@@ -190,23 +165,19 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   }
 
   // Writes the gradients of the initial state and of the parameters.
-  __device__ __forceinline__ void write(const Elements<Shape>& elements,
-                                        const SequenceBackwardArgs& args,
-                                        const ResetGradients<Shape>& of_resets,
-                                        const float (&from_gates)[kElements]) const {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+  LLTM_JIT_DEVICE void write(const Elements<Shape>& elements, const SequenceBackwardArgs& args,
+                             const ResetGradients<Shape>& of_resets,
+                             const float (&from_gates)[kElements]) const {
+    LLTM_JIT_UNROLLED(e, kElements) {
       if (args.grad_old_h) {
         const float grad_h = of_state(e, from_gates[e], of_resets);
         elements.template write<scalar_t>(args.grad_old_h, 0, e, grad_h);
       }
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         if (!args.grad_old_cells) break;
         elements.template write<float>(args.grad_old_cells, k - 1, e, grad_state_[k][e]);
       }
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) {
+      LLTM_JIT_UNROLLED(i, kParameters) {
         elements.template write<float>(args.grad_parameters, i, e, grad_parameters_[i][e]);
       }
     }
@@ -215,37 +186,22 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
  private:
   static constexpr int kState = CellTraits<Cell>::kNormalisedState;
 
-  // What is normalised of a step.
-  static __device__ __forceinline__ T& gate(Step& step, int g) {
-    if constexpr (kAdds) {
-      return step.x[g];
-    } else {
-      return step.h[g];
-    }
-  }
-  static __device__ __forceinline__ float gate(const Step& step, int g) {
-    return float(gate(const_cast<Step&>(step), g));
-  }
-
   // The gradients of a step's results.
-  __device__ __forceinline__ void gather(int e, float grad_h, const Prepared& prepared,
-                                         T (&grad_now)[kStates]) const {
+  LLTM_JIT_DEVICE void gather(int e, float grad_h, const Prepared& prepared,
+                              T (&grad_now)[kStates]) const {
     grad_now[0] = T(grad_h + prepared.grad_output[e]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) grad_now[k] = T(grad_state_[k][e]);
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) grad_now[k] = T(grad_state_[k][e]);
   }
 
   // The derivative of the steps of a cell that normalises, Note [Sums of a row]. grad_now is overwritten.
   template <typename Sums>
-  __device__ __forceinline__ void derive_rows(int iteration, const Prepared& prepared,
-                                              const Sums& row_sums,
-                                              T (&grad_now)[kElements][kStates],
-                                              Step (&of_step)[kElements]) const {
+  LLTM_JIT_DEVICE void derive_rows(int iteration, const Prepared& prepared, const Sums& row_sums,
+                                   T (&grad_now)[kElements][kStates],
+                                   Step (&of_step)[kElements]) const {
     float first[kElements], second[kElements];
     FinishGradients<Cell, T> finished[kState >= 0 ? kElements : 1];
     if constexpr (kState >= 0) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         T left[kStates];
         run_step(prepared.in[e], left);
         finished[e] =
@@ -253,67 +209,51 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
         first[e] = float(finished[e].normalised), second[e] = first[e] * prepared.state[e];
       }
       row_sums.template means<2, 1>(iteration, first, second);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int k = 0; k < kStates; ++k) grad_now[e][k] = finished[e].now[k];
+      LLTM_JIT_UNROLLED(e, kElements) {
+        LLTM_JIT_UNROLLED(k, kStates) grad_now[e][k] = finished[e].now[k];
         const float grad = float(finished[e].normalised) - first[e] - prepared.state[e] * second[e];
         grad_now[e][kState] = grad_now[e][kState] + T(grad * prepared.state_scale[e]);
       }
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       of_step[e] = CellDerivative<Cell, T>(prepared.in[e])(grad_now[e]);
       if constexpr (kState >= 0) {
-#pragma unroll
-        for (int i = 0; i < kParameters; ++i) of_step[e].p[i] = of_step[e].p[i] + finished[e].p[i];
+        LLTM_JIT_UNROLLED(i, kParameters) of_step[e].p[i] = of_step[e].p[i] + finished[e].p[i];
       }
     }
     if constexpr (CellTraits<Cell>::kNormalisesGates) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         first[e] = second[e] = 0;
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-          const float grad = float(gate(of_step[e], g));
-          first[e] += grad, second[e] += grad * gate(prepared.in[e], g);
+        LLTM_JIT_UNROLLED(g, kGates) {
+          const float grad = float(of_step[e].sum(g));
+          first[e] += grad, second[e] += grad * float(prepared.in[e].sum(g));
         }
       }
       row_sums.template means<3, kGates>(iteration, first, second);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-          T& grad = gate(of_step[e], g);
-          grad = T((float(grad) - first[e] - gate(prepared.in[e], g) * second[e]) *
-                   prepared.gate_scale[e]);
-        }
+      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) {
+        T& grad = of_step[e].sum(g);
+        grad = T((float(grad) - first[e] - float(prepared.in[e].sum(g)) * second[e]) *
+                 prepared.gate_scale[e]);
       }
     }
   }
 
   // Keeps the gradients of a step's arguments.
   template <typename Controls>
-  __device__ __forceinline__ void leave(int e, float grad_h, const Step& of_step,
-                                        const Prepared& prepared, const Controls& controls,
-                                        const ResetGradients<Shape>& of_resets,
-                                        float (&grads)[kGates][kElements],
-                                        float (&grads_of_h)[kGates][kElements]) {
+  LLTM_JIT_DEVICE void leave(int e, float grad_h, const Step& of_step, const Prepared& prepared,
+                             const Controls& controls, const ResetGradients<Shape>& of_resets,
+                             float (&grads)[kGates][kElements],
+                             float (&grads_of_h)[kGates][kElements]) {
     const bool holds = controls.holds(e), resets = controls.resets(e);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       grads[g][e] = holds ? 0 : float(of_step.x[g]);
       if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step.h[g]);
     }
-#pragma unroll
-    for (int i = 0; i < kParameters; ++i) {
-      grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
-    }
+    LLTM_JIT_UNROLLED(i, kParameters) grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
     // The gates' part of a gradient that a reset cuts off is still to come.
     const bool ends = resets && kControls != kGivenResets;
     grad_state_[0][e] = holds ? grad_h : ends ? 0 : float(of_step.old[0]);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       float left = float(of_step.old[k]);
       if constexpr (kAllStates) left += prepared.grad_cells[k - 1][e];
       if constexpr (kControls == kGivenResets) {
@@ -326,8 +266,8 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 
   // The gradient of h before the next step. It is zero if a reset set that h: then the gradient is added to that of the
   // reset's state.
-  __device__ __forceinline__ float of_state(int e, float from_gates,
-                                            const ResetGradients<Shape>& of_resets) const {
+  LLTM_JIT_DEVICE float of_state(int e, float from_gates,
+                                 const ResetGradients<Shape>& of_resets) const {
     const float grad_h = grad_state_[0][e] + from_gates;
     if constexpr (kControls == kGivenResets) {
       if (reset_[e]) {

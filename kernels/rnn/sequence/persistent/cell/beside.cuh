@@ -7,7 +7,7 @@
 #pragma once
 
 #include "rnn/sequence/persistent/cell/backward.cuh"
-#include "rnn/sequence/persistent/exchange/exchange.cuh"
+#include "rnn/sequence/persistent/exchange/grid.cuh"
 #include "rnn/sequence/persistent/load/saved_steps.cuh"
 
 namespace lltm_jit {
@@ -27,23 +27,22 @@ class DerivativesBeside : ThreadFacts<Cell, Shape> {
  public:
   static constexpr int kBytes = kShape.derivative_bytes(kMost);
 
-  __device__ __forceinline__ DerivativesBeside(const Lane<Shape>& lane, uint32_t shared)
+  LLTM_JIT_DEVICE DerivativesBeside(const Lane<Shape>& lane, uint32_t shared)
       : shared_(keep(shared +
                      (lane.split * kShape.groups + lane.group) * (kBytes / 2 / kShape.warps()) +
                      lane.lane * 4 * kElements)) {}
 
-  __device__ __forceinline__ void store(int iteration, Prepared& prepared) const {
+  LLTM_JIT_DEVICE void store(int iteration, Prepared& prepared) const {
     int at = 0;
     const auto store_number = [&](float (&numbers)[kElements]) {
       store_shared(place(iteration, at++), to_words<float>(numbers));
     };
     for_numbers(prepared, store_number);
   }
-  __device__ __forceinline__ void load(int iteration, Prepared& prepared) const {
+  LLTM_JIT_DEVICE void load(int iteration, Prepared& prepared) const {
     CellStep<Cell, NoFloat> nothing{};
     const CellDerivative<Cell, NoFloat> like(nothing);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) prepared.derivatives[e] = CellDerivative<Cell, T>(like);
+    LLTM_JIT_UNROLLED(e, kElements) prepared.derivatives[e] = CellDerivative<Cell, T>(like);
     int at = 0;
     const auto load_number = [&](float (&numbers)[kElements]) {
       to_floats<float>(load_shared<kElements>(place(iteration, at++)), numbers);
@@ -54,30 +53,26 @@ class DerivativesBeside : ThreadFacts<Cell, Shape> {
  private:
   // Calls function(numbers), which may change them, for all numbers of the elements.
   template <typename Function>
-  static __device__ __forceinline__ void for_numbers(Prepared& prepared, const Function& function) {
+  static LLTM_JIT_DEVICE void for_numbers(Prepared& prepared, const Function& function) {
     function(prepared.grad_output);
     if constexpr (kAllStates && kStates > 1) {
-#pragma unroll
-      for (int k = 0; k < kStates - 1; ++k) function(prepared.grad_cells[k]);
+      LLTM_JIT_UNROLLED(k, kStates - 1) function(prepared.grad_cells[k]);
     }
     float numbers[kMost][kElements];
     int count = 0;
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       count = 0;
       prepared.derivatives[e].for_numbers([&](T& number) { numbers[count++][e] = number.value; });
     }
-#pragma unroll
-    for (int i = 0; i < kMost; ++i) {
+    LLTM_JIT_UNROLLED(i, kMost) {
       if (i < count) function(numbers[i]);
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       count = 0;
       prepared.derivatives[e].for_numbers([&](T& number) { number = T(numbers[count++][e]); });
     }
   }
-  __device__ __forceinline__ uint32_t place(int iteration, int number) const {
+  LLTM_JIT_DEVICE uint32_t place(int iteration, int number) const {
     return shared_ + (iteration & 1) * (kBytes / 2) + number * kNumberBytes;
   }
 
@@ -93,8 +88,8 @@ class DerivingThread : ThreadFacts<Cell, Shape> {
 
  public:
   // ring, beside: where in shared memory.
-  __device__ __forceinline__ DerivingThread(const SequenceBackwardArgs& args, uint32_t shared,
-                                            int set, int ring, int beside)
+  LLTM_JIT_DEVICE DerivingThread(const SequenceBackwardArgs& args, uint32_t shared, int set,
+                                 int ring, int beside)
       : args_(args),
         place_(args, set),
         exchange_(place_.lane, {shared, 0, nullptr, nullptr}),
@@ -105,7 +100,7 @@ class DerivingThread : ThreadFacts<Cell, Shape> {
         elements_(place_),
         pack_(place_) {}
 
-  __device__ __forceinline__ void run() {
+  LLTM_JIT_DEVICE void run() {
     exchange_.clear();
     cell_.begin(place_, elements_, args_);
     saved_.begin(elements_, pack_);
@@ -118,7 +113,7 @@ class DerivingThread : ThreadFacts<Cell, Shape> {
   }
 
  private:
-  __device__ __forceinline__ void derive(int iteration) {
+  LLTM_JIT_DEVICE void derive(int iteration) {
     typename DerivedCell::Prepared prepared;
     controls_.read_ahead(iteration);
     if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared.grad_cells);

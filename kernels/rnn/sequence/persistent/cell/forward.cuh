@@ -21,18 +21,14 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
   using State = float[kStates][kElements];
 
   template <typename Controls>
-  __device__ __forceinline__ void begin(const LanePlace<Shape>& place,
-                                        const Elements<Shape>& elements,
-                                        const SequenceForwardArgs& args, const Controls& controls) {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+  LLTM_JIT_DEVICE void begin(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                             const SequenceForwardArgs& args, const Controls& controls) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       state_[0][e] = elements.template read<scalar_t>(args.old_h, 0, e);
-#pragma unroll
-      for (int k = 1; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
         state_[k][e] = elements.template read<float>(args.old_cells, k - 1, e);
       }
-#pragma unroll
-      for (int k = 0; k < kStates; ++k) {
+      LLTM_JIT_UNROLLED(k, kStates) {
         if (controls.resets(e)) state_[k][e] = 0;
       }
     }
@@ -40,22 +36,19 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
       const auto resets = [&](int e) { return controls.resets(e); };
       read_reset<scalar_t>(place, elements, args, 0, resets, state_);
     }
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
+    LLTM_JIT_UNROLLED(half, kHalves) {
       const int unit = min(place.lane.unit_of(2 * half), place.hidden - 1);
       const auto number = [&](const void* data, int first, int i, int size) {
         const int64_t place = int64_t(i) * size + first + unit;
         return data ? to_opmath(static_cast<const scalar_t*>(data)[place]) : 0.f;
       };
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         const int first = place.recurrence.first_gate();
         const float of_input = number(args.input_bias, first, g, place.gate_stride);
         const float of_hidden = number(args.bias, first, g, place.gate_stride);
         bias_[g][half] = to_opmath(from_opmath<scalar_t>(of_input + of_hidden));
       }
-#pragma unroll
-      for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
+      LLTM_JIT_UNROLLED(i, CellTraits<Cell>::kParameters) {
         parameters_[i][half] =
             number(args.parameters, place.recurrence.first_unit(), i, place.units());
       }
@@ -64,33 +57,24 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 
   // The initial values of a step's sums: the bias, and the input's part of the gates if it is added.
   template <typename Sums>
-  __device__ __forceinline__ void start_sums(bool finishes, const Words<kWords> (&gates)[kGates],
-                                             Sums& all) const {
-#pragma unroll
-    for (int n = 0; n < kShape.phase_tiles(); ++n) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        auto& sums = all[n][g];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[i] = 0;
-        if (n > 0 || !finishes) continue;
-        float inputs[kElements] = {};
-        if constexpr (kAdds) to_floats<scalar_t>(gates[g], inputs);
-        // With two elements per lane, the other half of the pack does not matter.
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];
-        }
-      }
+  LLTM_JIT_DEVICE void start_sums(bool finishes, const Words<kWords> (&gates)[kGates],
+                                  Sums& all) const {
+    LLTM_JIT_UNROLLED2(n, kShape.phase_tiles(), g, kGates) {
+      auto& sums = all[n][g];
+      LLTM_JIT_UNROLLED(i, 4) sums[i] = 0;
+      if (n > 0 || !finishes) continue;
+      float inputs[kElements] = {};
+      if constexpr (kAdds) to_floats<scalar_t>(gates[g], inputs);
+      // With two elements per lane, the other half of the pack does not matter.
+      LLTM_JIT_UNROLLED(i, 4) sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];
     }
   }
 
   // Reads the states of resets before the next step, while other warps still compute this step.
   template <typename Controls>
-  __device__ __forceinline__ void read_ahead(const LanePlace<Shape>& place,
-                                             const Elements<Shape>& elements,
-                                             const SequenceForwardArgs& args, int step,
-                                             const Controls& controls) {
+  LLTM_JIT_DEVICE void read_ahead(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                                  const SequenceForwardArgs& args, int step,
+                                  const Controls& controls) {
     if constexpr (kControls == kGivenResets) {
       const auto resets = [&](int e) { return controls.resets_next(e); };
       read_reset<scalar_t>(place, elements, args, step + 1, resets, next_);
@@ -99,20 +83,17 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
 
   // From the gates' sums, or the hidden parts.
   template <typename Controls, typename Sums>
-  __device__ __forceinline__ void finish(int step, const float (&sums)[kGates][kElements],
-                                         const Words<kWords> (&gates)[kGates],
-                                         const Controls& controls, const Sums& row_sums,
-                                         float (&output)[kElements]) {
+  LLTM_JIT_DEVICE void finish(int step, const float (&sums)[kGates][kElements],
+                              const Words<kWords> (&gates)[kGates], const Controls& controls,
+                              const Sums& row_sums, float (&output)[kElements]) {
     float inputs[kGates][kElements];
     if constexpr (!kAdds) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) to_floats<scalar_t>(gates[g], inputs[g]);
+      LLTM_JIT_UNROLLED(g, kGates) to_floats<scalar_t>(gates[g], inputs[g]);
     }
     if constexpr (CellTraits<Cell>::kNormalises) {
       finish_rows(step, sums, inputs, controls, row_sums, output);
     } else {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         T now[kStates];
         run_step(step_of(e, sums, inputs), now);
         leave(e, now, controls, output);
@@ -120,68 +101,53 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  __device__ __forceinline__ const State& state() const { return state_; }
+  LLTM_JIT_DEVICE const State& state() const { return state_; }
 
  private:
   using Traits = CellTraits<Cell>;
 
-  __device__ __forceinline__ CellStep<Cell, T> step_of(
-      int e, const float (&sums)[kGates][kElements],
-      const float (&inputs)[kGates][kElements]) const {
+  LLTM_JIT_DEVICE CellStep<Cell, T> step_of(int e, const float (&sums)[kGates][kElements],
+                                            const float (&inputs)[kGates][kElements]) const {
     auto in = step_of_element<Cell, T>(e, sums, inputs, parameters_);
-#pragma unroll
-    for (int k = 0; k < kStates; ++k) in.old[k] = T(state_[k][e]);
+    LLTM_JIT_UNROLLED(k, kStates) in.old[k] = T(state_[k][e]);
     return in;
   }
 
   // Of a cell that normalises, Note [Sums of a row].
   template <typename Controls, typename Sums>
-  __device__ __forceinline__ void finish_rows(int step, const float (&sums)[kGates][kElements],
-                                              const float (&inputs)[kGates][kElements],
-                                              const Controls& controls, const Sums& row_sums,
-                                              float (&output)[kElements]) {
+  LLTM_JIT_DEVICE void finish_rows(int step, const float (&sums)[kGates][kElements],
+                                   const float (&inputs)[kGates][kElements],
+                                   const Controls& controls, const Sums& row_sums,
+                                   float (&output)[kElements]) {
     constexpr int kState = Traits::kNormalisedState;
     float mean[kElements], inverse[kElements], normalised[kGates][kElements];
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) mean[e] = 0, inverse[e] = 1;
+    LLTM_JIT_UNROLLED(e, kElements) mean[e] = 0, inverse[e] = 1;
     if constexpr (Traits::kNormalisesGates) {
       float numbers[kElements][kGates];
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) numbers[e][g] = sums[g][e];
-      }
+      LLTM_JIT_UNROLLED2(e, kElements, g, kGates) numbers[e][g] = sums[g][e];
       row_sums.template moments<0>(step, numbers, mean, inverse);
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) normalised[g][e] = (sums[g][e] - mean[e]) * inverse[e];
-    }
+    LLTM_JIT_UNROLLED2(e, kElements, g, kGates)
+      normalised[g][e] = (sums[g][e] - mean[e]) * inverse[e];
     T now[kElements][kStates];
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) run_step(step_of(e, normalised, inputs), now[e]);
+    LLTM_JIT_UNROLLED(e, kElements) run_step(step_of(e, normalised, inputs), now[e]);
     if constexpr (kState >= 0) {
       float numbers[kElements][1];
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) numbers[e][0] = float(now[e][kState]);
+      LLTM_JIT_UNROLLED(e, kElements) numbers[e][0] = float(now[e][kState]);
       row_sums.template moments<1>(step, numbers, mean, inverse);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kElements) {
         finish_step<Cell>(step_of(e, normalised, inputs).p,
                           T((numbers[e][0] - mean[e]) * inverse[e]), now[e]);
       }
     }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) leave(e, now[e], controls, output);
+    LLTM_JIT_UNROLLED(e, kElements) leave(e, now[e], controls, output);
   }
 
   template <typename Controls>
-  __device__ __forceinline__ void leave(int e, const T (&now)[kStates], const Controls& controls,
-                                        float (&output)[kElements]) {
+  LLTM_JIT_DEVICE void leave(int e, const T (&now)[kStates], const Controls& controls,
+                             float (&output)[kElements]) {
     output[e] = float(now[0]);
-#pragma unroll
-    for (int k = 0; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED(k, kStates) {
       if (!controls.holds(e)) state_[k][e] = float(now[k]);
       if (controls.resets_next(e)) state_[k][e] = kControls == kGivenResets ? next_[k][e] : 0;
     }

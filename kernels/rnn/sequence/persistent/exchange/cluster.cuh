@@ -27,7 +27,7 @@ class ClusterExchange {
  public:
   static constexpr int kBytes = 2 * kShape.operand_bytes(kArrays);
 
-  __device__ __forceinline__ ClusterExchange(const Lane<Shape>& lane, const ExchangePlace& place)
+  LLTM_JIT_DEVICE ClusterExchange(const Lane<Shape>& lane, const ExchangePlace& place)
       : buffers_(place.shared), barriers_(place.barriers) {
     const int n = kShape.row_tiles() > 1 ? lane.split : 0;
     const int tile = lane.block * kShape.groups + lane.group;
@@ -40,7 +40,7 @@ class ClusterExchange {
   }
 
   // Zeros, and barriers. After start() all threads see what is then written into operands(-1).
-  __device__ __forceinline__ void clear() const {
+  LLTM_JIT_DEVICE void clear() const {
     for (int i = threadIdx.x; i < kBytes / 16; i += blockDim.x) {
       store_shared(buffers_ + i * 16, Words<4>{});
     }
@@ -53,7 +53,7 @@ class ClusterExchange {
       for (int i = 0; i < 2; ++i) expect(i);
     }
   }
-  __device__ __forceinline__ void start() const {
+  LLTM_JIT_DEVICE void start() const {
     if constexpr (kCluster) {
       synchronize_cluster();
     } else {
@@ -61,28 +61,25 @@ class ClusterExchange {
     }
   }
   // No block ends while another may still write to it.
-  __device__ __forceinline__ void finish() const {
+  LLTM_JIT_DEVICE void finish() const {
     if constexpr (kCluster) synchronize_cluster();
   }
 
-  __device__ __forceinline__ uint32_t operands(int step) const {
-    return buffers_ + (step & 1) * (kBytes / 2);
-  }
+  LLTM_JIT_DEVICE uint32_t operands(int step) const { return buffers_ + (step & 1) * (kBytes / 2); }
 
   // The place of this lane's pack.
-  __device__ __forceinline__ uint32_t own_part(int step) const {
+  LLTM_JIT_DEVICE uint32_t own_part(int step) const {
     return operands(step) + part_ + half_ * kWords * 4;
   }
 
   // Waits until a step's operand is whole.
-  __device__ __forceinline__ void wait(int step) const {
+  LLTM_JIT_DEVICE void wait(int step) const {
     if constexpr (kCluster) wait_for_barrier(barrier(step), (step >> 1) & 1);
   }
 
   // Sends this warp's part of a step, lane by lane a pack of each array.
-  __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
-#pragma unroll
-    for (int a = 0; a < kArrays; ++a) {
+  LLTM_JIT_DEVICE void send(int step, const Words<kWords> (&packs)[kArrays]) const {
+    LLTM_JIT_UNROLLED(a, kArrays) {
       const uint32_t array = a * kShape.operand_bytes(1);
       if constexpr (!kCluster) {
         store_shared(own_part(step) + array, packs[a]);
@@ -94,38 +91,34 @@ class ClusterExchange {
           send_to(p + half_, operands(step) + part_ + array, barrier(step), both);
         }
       } else {
-#pragma unroll
-        for (int p = 0; p < kShape.blocks; ++p) {
+        LLTM_JIT_UNROLLED(p, kShape.blocks) {
           send_to(p, own_part(step) + array, barrier(step), packs[a]);
         }
       }
     }
   }
   // In one block of two rows: the same in halves, the upper ones of a row before the lower ones.
-  __device__ __forceinline__ void send_halves(int step, int array, uint32_t halves) const {
+  LLTM_JIT_DEVICE void send_halves(int step, int array, uint32_t halves) const {
     const uint32_t to = operands(step) + array * kShape.operand_bytes(1) + halves_;
     store_half(to, static_cast<uint16_t>(halves));
     store_half(to + SequenceShape::kUnits * 2, static_cast<uint16_t>(halves >> 16));
   }
   // Sends words to a place in a block's operand of a step.
   template <int kCount>
-  __device__ __forceinline__ void send_part(int step, int block, uint32_t place,
-                                            const Words<kCount>& words) const {
+  LLTM_JIT_DEVICE void send_part(int step, int block, uint32_t place,
+                                 const Words<kCount>& words) const {
     send_to(block, operands(step) + place, barrier(step), words);
   }
   // Called once per step, by one thread: resets the barrier that was waited for.
-  __device__ __forceinline__ void expect(int step) const {
+  LLTM_JIT_DEVICE void expect(int step) const {
     if constexpr (kCluster) arrive_and_expect(barrier(step), kStepBytes);
   }
 
   // Sends words to a place in a block's shared memory, and tells the barrier there.
   template <int kCount>
-  static __device__ __forceinline__ void send_to(int block, uint32_t to, uint32_t barrier,
-                                                 const Words<kCount>& w) {
-#if __CUDA_ARCH__ >= 900
-    uint32_t there, barrier_there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(block));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier_there) : "r"(barrier), "r"(block));
+  static LLTM_JIT_DEVICE void send_to(int block, uint32_t to, uint32_t barrier,
+                                      const Words<kCount>& w) {
+    const uint32_t there = address_in(to, block), barrier_there = address_in(barrier, block);
     if constexpr (kCount == 2) {
       asm volatile(
           "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::
@@ -139,20 +132,11 @@ class ClusterExchange {
           "r"(w.value[0]), "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3]), "r"(barrier_there)
           : "memory");
     }
-#endif
   }
 
  private:
-  __device__ __forceinline__ uint32_t barrier(int step) const { return barriers_ + 8 * (step & 1); }
-  static __device__ __forceinline__ void synchronize_cluster() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "barrier.cluster.arrive.release.aligned;\n"
-        "barrier.cluster.wait.acquire.aligned;" ::
-            : "memory");
-#endif
-  }
-  __device__ __forceinline__ Words<2> whole(const Words<1>& pack) const {
+  LLTM_JIT_DEVICE uint32_t barrier(int step) const { return barriers_ + 8 * (step & 1); }
+  LLTM_JIT_DEVICE Words<2> whole(const Words<1>& pack) const {
     const uint32_t other = __shfl_xor_sync(~0u, pack.value[0], 16);
     const bool low = half_ == 0;
     return {low ? pack.value[0] : other, low ? other : pack.value[0]};

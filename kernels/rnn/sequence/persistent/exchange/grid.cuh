@@ -37,63 +37,37 @@
 // own weights there when the kernel starts, and reads them at each step, one tile ahead of its products.
 #pragma once
 
-#include "rnn/sequence/persistent/exchange/place.cuh"
-#include "rnn/sequence/persistent/lanes/lane.cuh"
+#include "rnn/sequence/persistent/exchange/cluster.cuh"
 
 namespace lltm_jit {
 
 constexpr uint32_t kNothing = ~0u;  // of bytes 0xff, two halves or a float that are no number
 
 template <int kWords>
-__device__ __forceinline__ void store_sent(void* target, const uint32_t (&value)[kWords]) {
-  if constexpr (kWords == 4) {
-    asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(target),
-                 "r"(value[0]), "r"(value[1]), "r"(value[2]), "r"(value[3])
-                 : "memory");
-  } else if constexpr (kWords == 2) {
-    asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(target), "r"(value[0]),
-                 "r"(value[1])
-                 : "memory");
-  } else {
-    asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(target), "r"(value[0]) : "memory");
-  }
+LLTM_JIT_DEVICE void store_sent(void* target, const Words<kWords>& w) {
+  LLTM_JIT_STORE_WORDS("st.relaxed.gpu.global", w, "l", target);
 }
 template <int kWords>
-__device__ __forceinline__ void send_words(void* target, const Words<kWords>& w) {
-  uint32_t value[kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) value[i] = min(w.value[i], kNothing - 1);  // as little a number
-  store_sent(target, value);
+LLTM_JIT_DEVICE void send_words(void* target, Words<kWords> w) {
+  LLTM_JIT_UNROLLED(i, kWords) w.value[i] = min(w.value[i], kNothing - 1);  // as little a number
+  store_sent(target, w);
 }
 template <int kWords>
-__device__ __forceinline__ void reset_words(void* target) {
-  uint32_t value[kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) value[i] = kNothing;
-  store_sent(target, value);
+LLTM_JIT_DEVICE void reset_words(void* target) {
+  Words<kWords> w;
+  LLTM_JIT_UNROLLED(i, kWords) w.value[i] = kNothing;
+  store_sent(target, w);
 }
 
 // The words that have arrived so far.
 template <int kWords>
-__device__ __forceinline__ void load_sent(const void* source, Words<kWords>& w) {
-  if constexpr (kWords == 4) {
-    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
-                 : "l"(source)
-                 : "memory");
-  } else {
-    static_assert(kWords == 2);
-    asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
-                 : "=r"(w.value[0]), "=r"(w.value[1])
-                 : "l"(source)
-                 : "memory");
-  }
+LLTM_JIT_DEVICE void load_sent(const void* source, Words<kWords>& w) {
+  LLTM_JIT_LOAD_WORDS("ld.relaxed.gpu.global", w, "l", source);
 }
 template <int kWords>
-__device__ __forceinline__ bool is_missing(const Words<kWords>& w) {
+LLTM_JIT_DEVICE bool is_missing(const Words<kWords>& w) {
   uint32_t most = w.value[0];
-#pragma unroll
-  for (int i = 1; i < kWords; ++i) most = max(most, w.value[i]);
+  LLTM_JIT_UNROLLED_FROM(i, 1, kWords) most = max(most, w.value[i]);
   return most == kNothing;
 }
 
@@ -108,7 +82,7 @@ class GridExchange {
                 "each warp waits for a part of k");
 
  public:
-  __device__ __forceinline__ GridExchange(const Lane<Shape>& lane, const ExchangePlace& place)
+  LLTM_JIT_DEVICE GridExchange(const Lane<Shape>& lane, const ExchangePlace& place)
       : memory_(place.memory) {
     const int n = kShape.row_tiles() > 1 ? lane.split : 0;
     const int tile = lane.block * kShape.groups + lane.group;
@@ -117,14 +91,14 @@ class GridExchange {
                  half * kWords * 4);
   }
 
-  __device__ __forceinline__ void clear() const {}
-  __device__ __forceinline__ void start() const {}
-  __device__ __forceinline__ void finish() const {}
-  __device__ __forceinline__ void wait(int) const {}
-  __device__ __forceinline__ void expect(int) const {}
+  LLTM_JIT_DEVICE void clear() const {}
+  LLTM_JIT_DEVICE void start() const {}
+  LLTM_JIT_DEVICE void finish() const {}
+  LLTM_JIT_DEVICE void wait(int) const {}
+  LLTM_JIT_DEVICE void expect(int) const {}
 
   // All threads call it before each step.
-  __device__ __forceinline__ void turn(int step, int steps) const {
+  LLTM_JIT_DEVICE void turn(int step, int steps) const {
     if (steps < kPlaces || step % kTurn != 0) return;
     __syncthreads();
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
@@ -132,22 +106,24 @@ class GridExchange {
   }
 
   // From step -1 on.
-  __device__ __forceinline__ char* operands(int step) const {
+  LLTM_JIT_DEVICE char* operands(int step) const {
     return memory_ + int64_t((step + 1) % unsigned(kPlaces)) * kStepBytes;
   }
-  __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
+  LLTM_JIT_DEVICE void send(int step, const Words<kWords> (&packs)[kArrays]) const {
     char* target = operands(step) + part_;
-#pragma unroll
-    for (int a = 0; a < kArrays; ++a) send_words(target + a * kShape.operand_bytes(1), packs[a]);
+    LLTM_JIT_UNROLLED(a, kArrays) send_words(target + a * kShape.operand_bytes(1), packs[a]);
     if (step < 2 * kTurn) return;
     target = operands(step - 1 - 2 * kTurn) + part_;
-#pragma unroll
-    for (int a = 0; a < kArrays; ++a) reset_words<kWords>(target + a * kShape.operand_bytes(1));
+    LLTM_JIT_UNROLLED(a, kArrays) reset_words<kWords>(target + a * kShape.operand_bytes(1));
   }
 
  private:
   char* memory_;
   uint32_t part_;  // where in an operand this lane's part is
 };
+
+template <typename Shape, int kArrays>
+using Exchange = std::conditional_t<Shape::kShape.grid, GridExchange<Shape, kArrays>,
+                                    ClusterExchange<Shape, kArrays>>;
 
 }  // namespace lltm_jit

@@ -8,8 +8,8 @@ namespace lltm_jit {
 
 // A lane's pack of a given h, [batch, units]; zeros if there is none.
 template <typename scalar_t, typename Shape>
-__device__ __forceinline__ auto words_of_h(const LanePlace<Shape>& place,
-                                           const LanePack<Shape>& pack, const void* h) {
+LLTM_JIT_DEVICE auto words_of_h(const LanePlace<Shape>& place, const LanePack<Shape>& pack,
+                                const void* h) {
   constexpr int kWords = Shape::kShape.words();
   Words<kWords> words{};
   if (h && pack.exists()) {
@@ -27,10 +27,8 @@ __device__ __forceinline__ auto words_of_h(const LanePlace<Shape>& place,
 
 // Of the initial h.
 template <typename scalar_t, typename Shape, typename Controls>
-__device__ __forceinline__ auto old_h_words(const LanePlace<Shape>& place,
-                                            const LanePack<Shape>& pack,
-                                            const SequenceForwardArgs& args,
-                                            const Controls& controls) {
+LLTM_JIT_DEVICE auto old_h_words(const LanePlace<Shape>& place, const LanePack<Shape>& pack,
+                                 const SequenceForwardArgs& args, const Controls& controls) {
   const void* h = args.old_h;
   if (controls.pack_resets()) h = of_reset<scalar_t>(place, args.reset_h, 0);
   return words_of_h<scalar_t>(place, pack, h);
@@ -38,9 +36,8 @@ __device__ __forceinline__ auto old_h_words(const LanePlace<Shape>& place,
 
 // Copies the whole initial h to the block's own operand.
 template <typename scalar_t, SequenceControls kControls, typename Shape, typename Exchange>
-__device__ __forceinline__ void copy_old_h(const LanePlace<Shape>& place,
-                                           const SequenceForwardArgs& args,
-                                           const Exchange& exchange) {
+LLTM_JIT_DEVICE void copy_old_h(const LanePlace<Shape>& place, const SequenceForwardArgs& args,
+                                const Exchange& exchange) {
   constexpr SequenceShape kShape = Shape::kShape;
   constexpr int kBytes = kShape.bytes;
   constexpr int kChunk = 4;  // units

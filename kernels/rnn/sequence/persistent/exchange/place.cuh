@@ -14,8 +14,8 @@ struct ExchangePlace {
 
 // A set's place, with operands of so many arrays.
 template <typename Shape, int kArrays, int kGates, typename Args>
-__device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int set, uint32_t shared,
-                                                        uint32_t barriers) {
+LLTM_JIT_DEVICE ExchangePlace exchange_place(const Args& args, int set, uint32_t shared,
+                                             uint32_t barriers) {
   constexpr SequenceShape kShape = Shape::kShape;
   char *memory = nullptr, *streamed = nullptr;
   if constexpr (kShape.grid) {

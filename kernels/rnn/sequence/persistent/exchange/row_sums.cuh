@@ -17,8 +17,8 @@ template <typename Cell, typename Shape, int kPairs,
 class RowSums {
  public:
   static constexpr int kBytes = 0;
-  __device__ __forceinline__ RowSums(const Lane<Shape>&, int, uint32_t) {}
-  __device__ __forceinline__ void clear() const {}
+  LLTM_JIT_DEVICE RowSums(const Lane<Shape>&, int, uint32_t) {}
+  LLTM_JIT_DEVICE void clear() const {}
 };
 
 template <typename Cell, typename Shape, int kPairs>
@@ -37,7 +37,7 @@ class RowSums<Cell, Shape, kPairs, true> {
  public:
   static constexpr int kBytes = kShape.row_sum_bytes(kPairs);
 
-  __device__ __forceinline__ RowSums(const Lane<Shape>& lane, int hidden, uint32_t shared)
+  LLTM_JIT_DEVICE RowSums(const Lane<Shape>& lane, int hidden, uint32_t shared)
       : lane_(lane),
         hidden_(hidden),
         shared_(shared),
@@ -45,7 +45,7 @@ class RowSums<Cell, Shape, kPairs, true> {
         own_inverse_(lane.unit < hidden ? 1 / units_from(lane.unit) : 0) {}
 
   // All threads see the barriers after the exchange's start().
-  __device__ __forceinline__ void clear() const {
+  LLTM_JIT_DEVICE void clear() const {
     if (threadIdx.x > 0) return;
     for (int i = 0; i < kPairs; ++i) init_barrier(barrier(i), 1);
     publish_barriers();
@@ -56,25 +56,16 @@ class RowSums<Cell, Shape, kPairs, true> {
   // Squares are relative to one of a warp's numbers, or to one of the warps' means, so that large numbers lose no
   // digits. A step uses each kSlot once.
   template <int kSlot, int kCount>
-  __device__ __forceinline__ void moments(int step, const float (&numbers)[kElements][kCount],
-                                          float (&mean)[kElements],
-                                          float (&inverse)[kElements]) const {
+  LLTM_JIT_DEVICE void moments(int step, const float (&numbers)[kElements][kCount],
+                               float (&mean)[kElements], float (&inverse)[kElements]) const {
     Numbers one, sums = {}, squares = {};
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      one[row] = __shfl_sync(~0u, numbers[row][0], lane_.lane % kLanes);
-    }
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const float away = exists(e) ? numbers[e][i] - one[e % kRows] : 0;
-        sums[e % kRows] += away, squares[e % kRows] += away * away;
-      }
+    LLTM_JIT_UNROLLED(row, kRows) one[row] = __shfl_sync(~0u, numbers[row][0], lane_.lane % kLanes);
+    LLTM_JIT_UNROLLED2(e, kElements, i, kCount) {
+      const float away = exists(e) ? numbers[e][i] - one[e % kRows] : 0;
+      sums[e % kRows] += away, squares[e % kRows] += away * away;
     }
     add_shares(sums, squares);
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    LLTM_JIT_UNROLLED(row, kRows) {
       const float away = sums[row] * own_inverse_ * (1.0f / kCount);
       squares[row] -= sums[row] * away;
       sums[row] = own_inverse_ > 0 ? one[row] + away : 0;
@@ -85,16 +76,14 @@ class RowSums<Cell, Shape, kPairs, true> {
     for_tiles([&](int tile) {
       const auto of_tile = part(kSlot, tile);
       const float count = units_from(tile * SequenceShape::kUnits) * kCount;
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      LLTM_JIT_UNROLLED(row, kRows) {
         const float away = of_tile.value[2 * row] - first.value[2 * row];
         totals[row] += count * away;
         around[row] += of_tile.value[2 * row + 1] + count * away * away;
       }
     });
     add_shares(totals, around);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       const float away = totals[e % kRows] * inverse_ * (1.0f / kCount);
       const float variance = around[e % kRows] * inverse_ * (1.0f / kCount) - away * away;
       mean[e] = first.value[2 * (e % kRows)] + away;
@@ -104,27 +93,23 @@ class RowSums<Cell, Shape, kPairs, true> {
 
   // The means over kCount numbers of each unit of a row, of which each element has its sums, twice.
   template <int kSlot, int kCount>
-  __device__ __forceinline__ void means(int step, float (&first)[kElements],
-                                        float (&second)[kElements]) const {
+  LLTM_JIT_DEVICE void means(int step, float (&first)[kElements],
+                             float (&second)[kElements]) const {
     Numbers sums = {}, others = {};
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       if (exists(e)) sums[e % kRows] += first[e], others[e % kRows] += second[e];
     }
     add_shares(sums, others);
     exchange(kSlot, step, sums, others);
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) sums[row] = others[row] = 0;
+    LLTM_JIT_UNROLLED(row, kRows) sums[row] = others[row] = 0;
     for_tiles([&](int tile) {
       const auto of_tile = part(kSlot, tile);
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      LLTM_JIT_UNROLLED(row, kRows) {
         sums[row] += of_tile.value[2 * row], others[row] += of_tile.value[2 * row + 1];
       }
     });
     add_shares(sums, others);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       first[e] = sums[e % kRows] * inverse_ * (1.0f / kCount);
       second[e] = others[e % kRows] * inverse_ * (1.0f / kCount);
     }
@@ -140,56 +125,53 @@ class RowSums<Cell, Shape, kPairs, true> {
   const uint32_t shared_;
   const float inverse_, own_inverse_;  // of the units of a row, and of those that this warp has
 
-  __device__ __forceinline__ uint32_t barrier(int slot) const {
+  LLTM_JIT_DEVICE uint32_t barrier(int slot) const {
     return shared_ + kPairs * kSlotBytes + slot * kShape.kRowSumBarrier;
   }
-  __device__ __forceinline__ bool exists(int e) const { return lane_.unit_of(e) < hidden_; }
+  LLTM_JIT_DEVICE bool exists(int e) const { return lane_.unit_of(e) < hidden_; }
   // How many units exist of the tile that begins with this unit.
-  __device__ __forceinline__ float units_from(int unit) const {
+  LLTM_JIT_DEVICE float units_from(int unit) const {
     return float(min(max(hidden_ - unit, 0), SequenceShape::kUnits));
   }
   // Which of the lanes with the same rows this is.
-  __device__ __forceinline__ int share() const {
+  LLTM_JIT_DEVICE int share() const {
     return kFewRows ? lane_.lane / 4 * 2 + lane_.lane % 4 / 2 : lane_.lane / 4;
   }
   // The tiles that this lane adds up.
   template <typename Function>
-  __device__ __forceinline__ void for_tiles(const Function& function) const {
+  LLTM_JIT_DEVICE void for_tiles(const Function& function) const {
 #pragma unroll
     for (int first = 0; first < kTiles; first += kShares) {
       if (first + kShares <= kTiles || first + share() < kTiles) function(first + share());
     }
   }
-  static __device__ __forceinline__ void add_shares(Numbers& some, Numbers& others) {
+  static LLTM_JIT_DEVICE void add_shares(Numbers& some, Numbers& others) {
 #pragma unroll
     for (int lanes = kLanes; lanes < 32; lanes *= 2) {
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      LLTM_JIT_UNROLLED(row, kRows) {
         some[row] += __shfl_xor_sync(~0u, some[row], lanes);
         others[row] += __shfl_xor_sync(~0u, others[row], lanes);
       }
     }
   }
   // Where a tile's numbers of this lane's rows are.
-  __device__ __forceinline__ uint32_t place(int slot, int tile) const {
+  LLTM_JIT_DEVICE uint32_t place(int slot, int tile) const {
     const int n = kShape.row_tiles() > 1 ? lane_.split : 0;
     const int row = lane_.row_of(0) - lane_.row;
     const int first = (tile * kShape.row_tiles() + n) * kShape.tile_rows() + row;
     return shared_ + slot * kSlotBytes + first * 2 * int(sizeof(float));
   }
-  __device__ __forceinline__ Part part(int slot, int tile) const {
+  LLTM_JIT_DEVICE Part part(int slot, int tile) const {
     const auto words = load_shared<2 * kRows>(place(slot, tile));
     Part part;
-#pragma unroll
-    for (int i = 0; i < 2 * kRows; ++i) part.value[i] = __uint_as_float(words.value[i]);
+    LLTM_JIT_UNROLLED(i, 2 * kRows) part.value[i] = __uint_as_float(words.value[i]);
     return part;
   }
   // Sends this warp's numbers, and waits for those of all. The lanes that share rows send to a block each.
-  __device__ __forceinline__ void exchange(int slot, int step, const Numbers& some,
-                                           const Numbers& others) const {
+  LLTM_JIT_DEVICE void exchange(int slot, int step, const Numbers& some,
+                                const Numbers& others) const {
     Words<2 * kRows> words;
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    LLTM_JIT_UNROLLED(row, kRows) {
       words.value[2 * row] = __float_as_uint(some[row]);
       words.value[2 * row + 1] = __float_as_uint(others[row]);
     }

@@ -28,7 +28,7 @@ struct Lane {
   int unit;  // of the group's first
   int row;   // of the set's first; in the tile of rows that this warp finishes
 
-  __device__ __forceinline__ explicit Lane(int set) {
+  LLTM_JIT_DEVICE explicit Lane(int set) {
     const uint32_t thread = keep(threadIdx.x);
     const int warp = kShape.derives_beside() ? thread / 32 % kShape.warps() : thread / 32;
     lane = thread % 32;
@@ -39,55 +39,52 @@ struct Lane {
     row = keep(set * kShape.rows + split % kShape.row_tiles() * 8);
   }
 
-  __device__ __forceinline__ bool finishes() const {
-    return kAllFinish || split < kShape.finishers();
-  }
-  __device__ __forceinline__ bool finishes(int phase) const {
+  LLTM_JIT_DEVICE bool finishes() const { return kAllFinish || split < kShape.finishers(); }
+  LLTM_JIT_DEVICE bool finishes(int phase) const {
     return kShape.phases == 1 ? finishes() : split / kShape.phase_tiles() == phase;
   }
   // The n-th of a phase's tiles of rows, for a warp that begins with the tile `first`.
-  static __device__ __forceinline__ int row_tile(int first, int n) {
+  static LLTM_JIT_DEVICE int row_tile(int first, int n) {
     if constexpr (kShape.phase_tiles() % 3 > 0) return n ^ first;  // in fewer registers
     return n == 0 ? first : n == first ? 0 : n;
   }
   // The hidden unit of element e of the sums.
-  __device__ __forceinline__ int unit_of(int e) const {
+  LLTM_JIT_DEVICE int unit_of(int e) const {
     const int g = lane / 4, c = lane % 4, half = kFewRows ? c / 2 : e / 2;
     return unit + 4 * (g / 2) + g % 2 + 2 * half;
   }
-  __device__ __forceinline__ int row_of(int e) const {
+  LLTM_JIT_DEVICE int row_of(int e) const {
     const int c = lane % 4;
     return row + (kFewRows ? c % 2 * kElements + e : 2 * c + e % 2);
   }
   // The first hidden unit of the pack.
-  __device__ __forceinline__ int pack_unit() const {
+  LLTM_JIT_DEVICE int pack_unit() const {
     if (kElements == 1) return unit_of(0);
     return unit + lane % 4 * 4 + (kFewRows ? lane / 16 * 2 : 0);
   }
-  __device__ __forceinline__ int pack_row() const {
+  LLTM_JIT_DEVICE int pack_row() const {
     if (kElements == 1) return row_of(0);
     return row + (kFewRows ? lane / 4 % 4 : lane / 4);
   }
   // The place of the lane's four numbers of a tile of B; with four rows, its pack is half of them.
-  __device__ __forceinline__ int tile_offset() const {
+  LLTM_JIT_DEVICE int tile_offset() const {
     const int column = kElements == 1 ? lane / 8 : lane / 4;
     return (column % kShape.tile_rows() * 4 + lane % 4) * 4 * kShape.bytes;
   }
 };
 
 // A lane's pack of a row in the order of the sums, element by element; and back.
-__device__ __forceinline__ uint32_t transpose_halves(uint32_t pair) {
+LLTM_JIT_DEVICE uint32_t transpose_halves(uint32_t pair) {
   uint32_t result;
   // Volatile, or the compiler moves it to where it is used, by some lanes alone.
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
   return result;
 }
 template <typename scalar_t, int kWords>
-__device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
+LLTM_JIT_DEVICE Words<kWords> transpose(const Words<kWords>& w) {
   Words<kWords> result;
   if constexpr (sizeof(scalar_t) == 2) {
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) result.value[i] = transpose_halves(w.value[i]);
+    LLTM_JIT_UNROLLED(i, kWords) result.value[i] = transpose_halves(w.value[i]);
   } else if constexpr (kWords == 1) {
     result = w;
   } else {  // the upper halves of two floats, and the lower ones
@@ -103,10 +100,9 @@ __device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
 }
 
 template <typename scalar_t, int kElements>
-__device__ __forceinline__ auto to_words(const float (&numbers)[kElements]) {
+LLTM_JIT_DEVICE auto to_words(const float (&numbers)[kElements]) {
   Words<kElements* int(sizeof(scalar_t)) / 4> w;
-#pragma unroll
-  for (int e = 0; e < kElements; ++e) {
+  LLTM_JIT_UNROLLED(e, kElements) {
     if constexpr (sizeof(scalar_t) == 4) {
       w.value[e] = __float_as_uint(numbers[e]);
     } else if (e % 2 == 0) {
@@ -116,9 +112,8 @@ __device__ __forceinline__ auto to_words(const float (&numbers)[kElements]) {
   return w;
 }
 template <typename scalar_t, int kWords, int kElements>
-__device__ __forceinline__ void to_floats(const Words<kWords>& w, float (&numbers)[kElements]) {
-#pragma unroll
-  for (int e = 0; e < kElements; ++e) {
+LLTM_JIT_DEVICE void to_floats(const Words<kWords>& w, float (&numbers)[kElements]) {
+  LLTM_JIT_UNROLLED(e, kElements) {
     if constexpr (sizeof(scalar_t) == 4) {
       numbers[e] = __uint_as_float(w.value[e]);
     } else if (e % 2 == 0) {

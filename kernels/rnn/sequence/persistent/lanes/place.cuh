@@ -28,7 +28,7 @@ struct LanePlace {
   Lane<Shape> lane;
 
   // set: the set of rows, counted over all recurrences.
-  __device__ __forceinline__ LanePlace(const SequenceSizes& sizes, int set)
+  LLTM_JIT_DEVICE LanePlace(const SequenceSizes& sizes, int set)
       : sizes(sizes),
         rows(static_cast<int>(sizes.batch_size)),
         hidden(static_cast<int>(keep(static_cast<uint32_t>(sizes.hidden_size)))),
@@ -39,62 +39,39 @@ struct LanePlace {
         lane(recurrence.rows()) {}
 
   // Of a row, those of all recurrences.
-  __device__ __forceinline__ int units() const {
+  LLTM_JIT_DEVICE int units() const {
     return Shape::kSeveral ? static_cast<int>(sizes.units()) : hidden;
   }
 
   // Whether the row and the units of the lane's pack exist.
-  __device__ __forceinline__ bool has_pack() const {
+  LLTM_JIT_DEVICE bool has_pack() const {
     return lane.pack_row() < rows && lane.pack_unit() < gate_size;
   }
 
-  // Whether the unit of an element exists.
-  __device__ __forceinline__ bool has_unit(int e) const { return lane.unit_of(e) < hidden; }
-
-  // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array of units or of gates.
-  __device__ __forceinline__ int64_t step_of(int iteration) const {
+  // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array where the
+  // recurrence's row begins with element `first`.
+  LLTM_JIT_DEVICE int64_t step_of(int iteration) const {
     return recurrence.place_of(steps - 1 - static_cast<int>(keep(iteration)), steps);
   }
   template <typename Array>
-  __device__ __forceinline__ auto* of_units(const Array& array, int iteration) const {
-    return pack(array, iteration, recurrence.first_of_padded());
+  LLTM_JIT_DEVICE auto* pack(const Array& array, int iteration, int first) const {
+    return array.template as<char>() +
+           kBytes * (step_of(iteration) * array.step_stride + lane.pack_row() * array.row_stride +
+                     first + lane.pack_unit());
   }
+  // Forward: the same in the first computed step; an existing pack if the lane has none.
   template <typename Array>
-  __device__ __forceinline__ auto* of_gates(const Array& array, int iteration) const {
-    return pack(array, iteration, recurrence.first_gate());
-  }
-  // Forward: a pointer to the pack in the first computed step; to an existing pack if the lane has none.
-  template <typename Array>
-  __device__ __forceinline__ auto* first_of_units(const Array& array) const {
-    return first(array, recurrence.first_unit());
-  }
-  template <typename Array>
-  __device__ __forceinline__ auto* first_of_gates(const Array& array) const {
-    return first(array, recurrence.first_gate());
+  LLTM_JIT_DEVICE auto* first_pack(const Array& array, int first) const {
+    const int64_t row = has_pack() ? lane.pack_row() : 0, unit = has_pack() ? lane.pack_unit() : 0;
+    return array.template as<char>() +
+           kBytes * (recurrence.place_of(0, sizes.steps) * array.step_stride +
+                     row * array.row_stride + first + unit);
   }
   // From there to another gate, in bytes.
-  __device__ __forceinline__ int gate_bytes(int gate) const { return kBytes * gate * gate_stride; }
+  LLTM_JIT_DEVICE int gate_bytes(int gate) const { return kBytes * gate * gate_stride; }
 
  private:
   static constexpr int kBytes = Shape::kShape.bytes;
-
-  template <typename Array>
-  __device__ __forceinline__ auto* pack(const Array& array, int iteration, int first) const {
-    return bytes(array) + kBytes * (step_of(iteration) * array.step_stride +
-                                    lane.pack_row() * array.row_stride + first + lane.pack_unit());
-  }
-  template <typename Array>
-  __device__ __forceinline__ auto* first(const Array& array, int first) const {
-    const int64_t row = has_pack() ? lane.pack_row() : 0, unit = has_pack() ? lane.pack_unit() : 0;
-    return bytes(array) + kBytes * (recurrence.place_of(0, sizes.steps) * array.step_stride +
-                                    row * array.row_stride + first + unit);
-  }
-  static __device__ __forceinline__ auto* bytes(const SequenceArray& array) {
-    return static_cast<const char*>(array.data);
-  }
-  static __device__ __forceinline__ auto* bytes(const MutableSequenceArray& array) {
-    return static_cast<char*>(array.data);
-  }
 };
 
 // Backward: the place of a lane's pack of units or of gates, or of a step's cell states, in one iteration after the other.
@@ -102,19 +79,19 @@ enum class Kept { Units, Gates, Cells };
 template <typename Shape, Kept kWhat, typename Array>
 class StepPointer {
   static constexpr bool kGoesOn = Shape::kShape.keeps_pointers();  // or computed each time
-  using Pointer = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char*, char*>;
+  using Pointer = decltype(std::declval<Array>().template as<char>());
 
  public:
-  __device__ __forceinline__ explicit StepPointer(const Array& array) : array_(array) {}
+  LLTM_JIT_DEVICE explicit StepPointer(const Array& array) : array_(array) {}
 
-  __device__ __forceinline__ void start(const LanePlace<Shape>& place, int iteration) {
+  LLTM_JIT_DEVICE void start(const LanePlace<Shape>& place, int iteration) {
     if constexpr (!kGoesOn) return;
     at_ = of(place, iteration);
     const int64_t stride = place.recurrence.stride(array_.step_stride);
     step_ = (kWhat == Kept::Cells ? 4 : Shape::kShape.bytes) * stride;
   }
   // For the first iteration, and at each call for the next one.
-  __device__ __forceinline__ Pointer next(const LanePlace<Shape>& place, int iteration) {
+  LLTM_JIT_DEVICE Pointer next(const LanePlace<Shape>& place, int iteration) {
     if constexpr (!kGoesOn) return of(place, iteration);
     const Pointer here = at_;
     at_ -= step_;
@@ -122,11 +99,12 @@ class StepPointer {
   }
 
  private:
-  __device__ __forceinline__ Pointer of(const LanePlace<Shape>& place, int iteration) const {
-    if constexpr (kWhat == Kept::Units) return place.of_units(array_, iteration);
-    if constexpr (kWhat == Kept::Gates) return place.of_gates(array_, iteration);
+  LLTM_JIT_DEVICE Pointer of(const LanePlace<Shape>& place, int iteration) const {
+    const auto& of = place.recurrence;
+    if constexpr (kWhat == Kept::Units) return place.pack(array_, iteration, of.first_of_padded());
+    if constexpr (kWhat == Kept::Gates) return place.pack(array_, iteration, of.first_gate());
     const int64_t steps = place.step_of(iteration) * array_.step_stride;
-    return static_cast<Pointer>(array_.data) + 4 * steps;
+    return array_.template as<char>() + 4 * steps;
   }
 
   const Array& array_;
@@ -141,11 +119,10 @@ class StepBytes {
   static constexpr bool kKept = Shape::kShape.blocks == 1;
 
  public:
-  __device__ __forceinline__ void start(const LanePlace<Shape>& place, int64_t step_stride) {
+  LLTM_JIT_DEVICE void start(const LanePlace<Shape>& place, int64_t step_stride) {
     if constexpr (kKept) bytes_ = kNumberBytes * place.recurrence.stride(step_stride);
   }
-  __device__ __forceinline__ int64_t operator()(const LanePlace<Shape>& place,
-                                                int64_t step_stride) const {
+  LLTM_JIT_DEVICE int64_t operator()(const LanePlace<Shape>& place, int64_t step_stride) const {
     return kKept ? bytes_ : kNumberBytes * place.recurrence.stride(step_stride);
   }
 
@@ -162,7 +139,7 @@ struct Elements {
   bool last_exists;    // the unit of elements 2 and 3, where single units may not exist
 
   Elements() = default;
-  __device__ __forceinline__ explicit Elements(const LanePlace<Shape>& place)
+  LLTM_JIT_DEVICE explicit Elements(const LanePlace<Shape>& place)
       : units(place.units()),
         first(int64_t(place.lane.row_of(0)) * units + place.recurrence.first_unit() +
               place.lane.unit_of(0)),
@@ -172,7 +149,7 @@ struct Elements {
         last_exists(place.lane.unit_of(2) < place.hidden) {}
 
   // The same in arrays that have one direction after the other.
-  __device__ __forceinline__ Elements apart(const LanePlace<Shape>& place) const {
+  LLTM_JIT_DEVICE Elements apart(const LanePlace<Shape>& place) const {
     Elements other = *this;
     other.units = units / 2;
     const int first_unit = place.recurrence.first_unit();
@@ -181,48 +158,40 @@ struct Elements {
     return other;
   }
 
-  __device__ __forceinline__ bool exists(int e) const {
+  LLTM_JIT_DEVICE bool exists(int e) const {
     return row_exists[e % 2] && (!Shape::kPadded || e < 2 || last_exists);
   }
   // In array k of several, and from the lane's first element of the first array.
-  __device__ __forceinline__ int64_t place(int k, int e) const { return first + beside(k, e); }
-  __device__ __forceinline__ int64_t beside(int k, int e) const {
-    return k * all + e % 2 * units + e / 2 * 2;
-  }
+  LLTM_JIT_DEVICE int64_t place(int k, int e) const { return first + beside(k, e); }
+  LLTM_JIT_DEVICE int64_t beside(int k, int e) const { return k * all + e % 2 * units + e / 2 * 2; }
   template <typename Number>
-  __device__ __forceinline__ float read(const void* arrays, int k, int e) const {
+  LLTM_JIT_DEVICE float read(const void* arrays, int k, int e) const {
     if (!arrays || !exists(e)) return 0;
     return to_opmath(static_cast<const Number*>(arrays)[place(k, e)]);
   }
   template <typename Number>
-  __device__ __forceinline__ void write(void* arrays, int k, int e, float value) const {
+  LLTM_JIT_DEVICE void write(void* arrays, int k, int e, float value) const {
     if (exists(e)) static_cast<Number*>(arrays)[place(k, e)] = from_opmath<Number>(value);
   }
 };
 
 // The first element of a state that a reset before a step sets, or of the state's gradient; null if there is none.
 template <typename Number, typename Shape, typename Array>
-__device__ __forceinline__ auto* of_reset(const LanePlace<Shape>& place, const Array& array,
-                                          int64_t step) {
-  using Pointer = decltype(array.data);
-  using Typed = std::conditional_t<std::is_same_v<Pointer, void*>, Number*, const Number*>;
+LLTM_JIT_DEVICE auto* of_reset(const LanePlace<Shape>& place, const Array& array, int64_t step) {
   const int64_t at = place.recurrence.place_of(step, place.steps) * array.step_stride;
-  return array.data ? static_cast<Typed>(array.data) + at : nullptr;
+  return array.data ? array.template as<Number>() + at : nullptr;
 }
 
 // A lane's elements of the states that resets before a step set. Only rows that are reset are read.
 template <typename scalar_t, int kStates, typename Shape, typename Args, typename Resets>
-__device__ __forceinline__ void read_reset(const LanePlace<Shape>& place,
-                                           const Elements<Shape>& elements, const Args& args,
-                                           int64_t step, const Resets& resets,
-                                           float (&state)[kStates][Shape::kShape.elements()]) {
-#pragma unroll
-  for (int e = 0; e < Shape::kShape.elements(); ++e) {
+LLTM_JIT_DEVICE void read_reset(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                                const Args& args, int64_t step, const Resets& resets,
+                                float (&state)[kStates][Shape::kShape.elements()]) {
+  LLTM_JIT_UNROLLED(e, Shape::kShape.elements()) {
     if (!resets(e)) continue;
     state[0][e] =
         elements.template read<scalar_t>(of_reset<scalar_t>(place, args.reset_h, step), 0, e);
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
       state[k][e] =
           elements.template read<float>(of_reset<float>(place, args.reset_cells, step), k - 1, e);
     }
@@ -236,33 +205,30 @@ class LanePack {
   static constexpr bool kHalves = Shape::kShape.bytes == 2;
 
  public:
-  __device__ __forceinline__ explicit LanePack(const LanePlace<Shape>& place) {
+  LLTM_JIT_DEVICE explicit LanePack(const LanePlace<Shape>& place) {
     if constexpr (Shape::kPadded) {
       left_ = keep(place.hidden - place.lane.pack_unit());
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
+      LLTM_JIT_UNROLLED(i, kWords) {
         masks_[i] = keep(left_ > 2 * i + 1 ? ~0u : left_ > 2 * i ? 0xffffu : 0);
       }
     }
     exists_ = place.has_pack();
   }
   // Whether its row and units exist.
-  __device__ __forceinline__ bool exists() const { return exists_; }
+  LLTM_JIT_DEVICE bool exists() const { return exists_; }
   // The units from its first one on.
-  __device__ __forceinline__ int left() const { return left_; }
+  LLTM_JIT_DEVICE int left() const { return left_; }
 
   // Zeros for units that do not exist: they may be NaN, which weights of zero would not cancel.
-  __device__ __forceinline__ void cut(Words<kWords>& w) const {
+  LLTM_JIT_DEVICE void cut(Words<kWords>& w) const {
     if constexpr (Shape::kPadded) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
+      LLTM_JIT_UNROLLED(i, kWords) {
         w.value[i] = kHalves ? w.value[i] & masks_[i] : left_ > i ? w.value[i] : 0;
       }
     }
   }
   // Writes the existing units to a row of hidden_size units.
-  __device__ __forceinline__ void store(void* target, const Words<kWords>& w,
-                                        int64_t hidden_size) const {
+  LLTM_JIT_DEVICE void store(void* target, const Words<kWords>& w, int64_t hidden_size) const {
     if (kHalves && hidden_size % 2 == 0) {
       store_first<uint32_t>(target, w, left_ / 2);
     } else {

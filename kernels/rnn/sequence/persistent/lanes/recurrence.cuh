@@ -13,7 +13,7 @@ class Recurrence {
 
  public:
   // set: counted over all recurrences, one after the other.
-  __device__ __forceinline__ Recurrence(const SequenceSizes& sizes, int set) : rows_(set) {
+  LLTM_JIT_DEVICE Recurrence(const SequenceSizes& sizes, int set) : rows_(set) {
     if constexpr (kSeveral) {
       constexpr SequenceShape kShape = Shape::kShape;
       const int sets = static_cast<int>(kShape.sets(sizes.batch_size, 1));
@@ -31,30 +31,30 @@ class Recurrence {
   }
 
   // The set of rows of the batch.
-  __device__ __forceinline__ int rows() const { return rows_; }
+  LLTM_JIT_DEVICE int rows() const { return rows_; }
   // Where in a row its units begin, and its first gate.
-  __device__ __forceinline__ int first_unit() const { return first_unit_; }
-  __device__ __forceinline__ int first_gate() const { return first_gate_; }
+  LLTM_JIT_DEVICE int first_unit() const { return first_unit_; }
+  LLTM_JIT_DEVICE int first_gate() const { return first_gate_; }
   // In a row with room for padding between recurrences.
-  __device__ __forceinline__ int first_of_padded() const {
+  LLTM_JIT_DEVICE int first_of_padded() const {
     return Shape::kPadded ? first_of_padded_ : first_unit_;
   }
 
   template <typename Number, typename Args>
-  __device__ __forceinline__ const Number* weights(const Args& args) const {
+  LLTM_JIT_DEVICE const Number* weights(const Args& args) const {
     return static_cast<const Number*>(args.weights) +
            (kSeveral ? index_ * args.recurrence_stride : 0);
   }
   template <typename Args>
-  __device__ __forceinline__ const uint8_t* control(const Args& args, int64_t step) const {
+  LLTM_JIT_DEVICE const uint8_t* control(const Args& args, int64_t step) const {
     return args.control + (kSeveral ? direction_ * args.control_direction_stride : 0) +
            place_of(step, args.steps) * args.control_step_stride;
   }
   // A step's place in memory, and the distance from there to the next one.
-  __device__ __forceinline__ int64_t place_of(int64_t step, int64_t steps) const {
+  LLTM_JIT_DEVICE int64_t place_of(int64_t step, int64_t steps) const {
     return kSeveral && direction_ ? steps - 1 - step : step;
   }
-  __device__ __forceinline__ int64_t stride(int64_t step_stride) const {
+  LLTM_JIT_DEVICE int64_t stride(int64_t step_stride) const {
     return kSeveral && keep(direction_) ? -step_stride : step_stride;
   }
 

@@ -16,44 +16,37 @@ class InputGates {
     Words<kShape.words()> gates[kGates];
   };
 
-  __device__ __forceinline__ InputGates(const LanePlace<Shape>& place, const SequenceArray& gates,
-                                        uint32_t shared)
+  LLTM_JIT_DEVICE InputGates(const LanePlace<Shape>& place, const SequenceArray& gates,
+                             uint32_t shared)
       : place_(place), ring_(place.lane, shared), array_(gates) {}
-  __device__ __forceinline__ void start(const LanePack<Shape>& pack) {
+  LLTM_JIT_DEVICE void start(const LanePack<Shape>& pack) {
     exists_ = pack.exists();
-    from_ = place_.first_of_gates(array_);
+    from_ = place_.first_pack(array_, place_.recurrence.first_gate());
     step_bytes_.start(place_, array_.step_stride);
   }
 
   // All but one of the steps that fit in the ring; read() brings the others.
-  __device__ __forceinline__ void begin() {
+  LLTM_JIT_DEVICE void begin() {
     for (int i = 0; i < kShape.forward_stages() - 1; ++i) bring(i);
   }
-  __device__ __forceinline__ void read(int step) {
+  LLTM_JIT_DEVICE void read(int step) {
     if (!place_.lane.finishes()) return;
     ring_.wait();
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
-      step_.gates[g] = ring_.pack(g);
-    }
+    LLTM_JIT_UNROLLED(g, kGates) step_.gates[g] = ring_.pack(g);
     bring(step + kShape.forward_stages() - 1);
   }
-  __device__ __forceinline__ void arrange() {
+  LLTM_JIT_DEVICE void arrange() {
     if (!place_.lane.finishes()) return;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) step_.gates[g] = transpose<scalar_t>(step_.gates[g]);
+    LLTM_JIT_UNROLLED(g, kGates) step_.gates[g] = transpose<scalar_t>(step_.gates[g]);
   }
   // The gates that were read last.
-  __device__ __forceinline__ const Step& step() const { return step_; }
+  LLTM_JIT_DEVICE const Step& step() const { return step_; }
 
  private:
-  __device__ __forceinline__ void bring(int step) {
+  LLTM_JIT_DEVICE void bring(int step) {
     if (!place_.lane.finishes()) return;
     if (step < place_.steps) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        ring_.bring_pack(g, from_ + place_.gate_bytes(g), exists_);
-      }
+      LLTM_JIT_UNROLLED(g, kGates) ring_.bring_pack(g, from_ + place_.gate_bytes(g), exists_);
     }
     ring_.commit();
     from_ += step_bytes_(place_, array_.step_stride);

@@ -16,7 +16,7 @@ class Ring {
   static constexpr int kStageBytes = (kPacks * kPackBytes + kFloats * 4) * 32;
 
  public:
-  __device__ __forceinline__ Ring(const Lane<Shape>& lane, uint32_t shared)
+  LLTM_JIT_DEVICE Ring(const Lane<Shape>& lane, uint32_t shared)
       : base_(keep(shared +
                    (lane.split % kShape.finishers() * kShape.groups + lane.group) * kStages *
                        kStageBytes +
@@ -24,49 +24,48 @@ class Ring {
         floats_(lane.lane * (4 - kPackBytes) + kPacks * kPackBytes * 32) {}
 
   // Begins to copy a pack of the next step; zeros if it is not `inside`.
-  __device__ __forceinline__ void bring_pack(int i, const void* source, bool inside) const {
+  LLTM_JIT_DEVICE void bring_pack(int i, const void* source, bool inside) const {
     copy_async<kPackBytes>(pack_address(brought_, i), source, inside ? kPackBytes : 0);
   }
-  __device__ __forceinline__ void bring_float(int i, const void* source, bool inside) const {
+  LLTM_JIT_DEVICE void bring_float(int i, const void* source, bool inside) const {
     copy_async<4>(float_address(brought_, i), source, inside ? 4 : 0);
   }
   // Ends a step's copies, if there were any.
-  __device__ __forceinline__ void commit() {
+  LLTM_JIT_DEVICE void commit() {
     commit_copies();
     ++brought_;
   }
 
   // Another warp loads the step.
-  __device__ __forceinline__ void skip() { ++brought_; }
+  LLTM_JIT_DEVICE void skip() { ++brought_; }
   // For another warp, which reads the packs after a barrier of the block: transposes the packs of the step that is
   // kAhead behind the next step.
   template <typename scalar_t, int kAhead>
-  __device__ __forceinline__ void arrange() const {
+  LLTM_JIT_DEVICE void arrange() const {
     wait_for_copies<kStages - 2 - kAhead>();
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
+    LLTM_JIT_UNROLLED(i, kPacks) {
       const uint32_t address = pack_address(brought_ + 1 + kAhead, i);
       store_shared(address, transpose<scalar_t>(load_shared<kShape.words()>(address)));
     }
   }
 
   // Waits for the next of the at most kStages - 1 steps that were loaded and not read.
-  __device__ __forceinline__ void wait() const { wait_for_copies<kStages - 2>(); }
-  __device__ __forceinline__ Words<kShape.words()> pack(int i) const {
+  LLTM_JIT_DEVICE void wait() const { wait_for_copies<kStages - 2>(); }
+  LLTM_JIT_DEVICE Words<kShape.words()> pack(int i) const {
     return load_shared<kShape.words()>(pack_address(brought_ + 1, i));
   }
-  __device__ __forceinline__ float number(int i) const {
+  LLTM_JIT_DEVICE float number(int i) const {
     return __uint_as_float(load_shared<1>(float_address(brought_ + 1, i)).value[0]);
   }
 
  private:
-  __device__ __forceinline__ uint32_t stage(int count) const {
+  LLTM_JIT_DEVICE uint32_t stage(int count) const {
     return base_ + (count & (kStages - 1)) * kStageBytes;
   }
-  __device__ __forceinline__ uint32_t pack_address(int count, int i) const {
+  LLTM_JIT_DEVICE uint32_t pack_address(int count, int i) const {
     return stage(count) + i * 32 * kPackBytes;
   }
-  __device__ __forceinline__ uint32_t float_address(int count, int i) const {
+  LLTM_JIT_DEVICE uint32_t float_address(int count, int i) const {
     return stage(count) + floats_ + i * 32 * 4;
   }
 
@@ -80,47 +79,38 @@ template <typename Shape, bool kOn>
 class Controls {
  public:
   // `first` is of the step that is computed first, and the next ones are step_stride apart.
-  __device__ __forceinline__ Controls(const Lane<Shape>& lane, const uint8_t* first,
-                                      int64_t step_stride, int64_t steps, int64_t rows)
+  LLTM_JIT_DEVICE Controls(const Lane<Shape>& lane, const uint8_t* first, int64_t step_stride,
+                           int64_t steps, int64_t rows)
       : lane_(lane), first_(first), step_stride_(step_stride), steps_(steps), rows_(rows) {
     if constexpr (kOn) {
       now_ = read(0);
       next_ = read(1);
     }
   }
-  __device__ __forceinline__ void read_ahead(int64_t step) {
+  LLTM_JIT_DEVICE void read_ahead(int64_t step) {
     if constexpr (kOn) later_ = read(step + 2);
   }
-  __device__ __forceinline__ void advance() {
+  LLTM_JIT_DEVICE void advance() {
     if constexpr (kOn) {
       now_ = next_;
       next_ = later_;
     }
   }
   // Whether element e's row holds, or is reset; and the same for the pack's row.
-  __device__ __forceinline__ bool holds(int e) const { return kOn && (now_ >> e % 2 * 8 & kHolds); }
-  __device__ __forceinline__ bool resets(int e) const {
-    return kOn && (now_ >> e % 2 * 8 & kResets);
-  }
-  __device__ __forceinline__ bool resets_next(int e) const {
-    return kOn && (next_ >> e % 2 * 8 & kResets);
-  }
-  __device__ __forceinline__ bool holds_next(int e) const {
-    return kOn && (next_ >> e % 2 * 8 & kHolds);
-  }
-  __device__ __forceinline__ bool pack_holds() const { return kOn && (now_ >> 16 & kHolds); }
-  __device__ __forceinline__ bool pack_resets() const { return kOn && (now_ >> 16 & kResets); }
-  __device__ __forceinline__ bool pack_resets_next() const {
-    return kOn && (next_ >> 16 & kResets);
-  }
+  LLTM_JIT_DEVICE bool holds(int e) const { return kOn && (now_ >> e % 2 * 8 & kHolds); }
+  LLTM_JIT_DEVICE bool resets(int e) const { return kOn && (now_ >> e % 2 * 8 & kResets); }
+  LLTM_JIT_DEVICE bool resets_next(int e) const { return kOn && (next_ >> e % 2 * 8 & kResets); }
+  LLTM_JIT_DEVICE bool holds_next(int e) const { return kOn && (next_ >> e % 2 * 8 & kHolds); }
+  LLTM_JIT_DEVICE bool pack_holds() const { return kOn && (now_ >> 16 & kHolds); }
+  LLTM_JIT_DEVICE bool pack_resets() const { return kOn && (now_ >> 16 & kResets); }
+  LLTM_JIT_DEVICE bool pack_resets_next() const { return kOn && (next_ >> 16 & kResets); }
 
  private:
-  __device__ __forceinline__ uint32_t read(int64_t step) const {
+  LLTM_JIT_DEVICE uint32_t read(int64_t step) const {
     uint32_t bytes = 0;
     if (step < steps_) {
       const int rows[] = {lane_.row_of(0), lane_.row_of(1), lane_.pack_row()};
-#pragma unroll
-      for (int i = 0; i < 3; ++i) {
+      LLTM_JIT_UNROLLED(i, 3) {
         if (rows[i] >= rows_) continue;
         const uint32_t byte = first_[step * step_stride_ + rows[i]];
         bytes |= (byte & kHolds ? uint32_t(kHolds) : byte) << 8 * i;

@@ -20,8 +20,8 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
   static constexpr int kGradOutput = 0, kSaved = 1, kInputs = kSaved + kGates;
   static constexpr int kOldOutput = kPacks - 1;
 
-  __device__ __forceinline__ SavedSteps(const LanePlace<Shape>& place,
-                                        const SequenceBackwardArgs& args, uint32_t shared)
+  LLTM_JIT_DEVICE SavedSteps(const LanePlace<Shape>& place, const SequenceBackwardArgs& args,
+                             uint32_t shared)
       : place_(place),
         args_(args),
         ring_(place.lane, shared),
@@ -32,8 +32,7 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
         cells_(args.saved_cells) {}
 
   // All but one of the iterations that fit in the ring; next() brings the others.
-  __device__ __forceinline__ void begin(const Elements<Shape>& elements,
-                                        const LanePack<Shape>& pack) {
+  LLTM_JIT_DEVICE void begin(const Elements<Shape>& elements, const LanePack<Shape>& pack) {
     elements_ = elements;
     exists_ = pack.exists();
     grad_output_.start(place_, 0);
@@ -47,50 +46,41 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
     }
   }
   // For loads by other warps: at the beginning of an iteration.
-  __device__ __forceinline__ void help(int iteration) {
+  LLTM_JIT_DEVICE void help(int iteration) {
     if (brings()) {
       ring_.template arrange<scalar_t, 1>();
       next(iteration);
     }
   }
   // What finishing lanes read, one iteration after the other.
-  __device__ __forceinline__ void wait() const {
+  LLTM_JIT_DEVICE void wait() const {
     if constexpr (!kHelped) ring_.wait();
   }
-  __device__ __forceinline__ void read(int pack, float (&values)[kElements]) const {
+  LLTM_JIT_DEVICE void read(int pack, float (&values)[kElements]) const {
     auto words = ring_.pack(pack);
     if constexpr (!kHelped) words = transpose<scalar_t>(words);
     to_floats<scalar_t>(words, values);
   }
-  __device__ __forceinline__ float cell(int k, int e) const {
-    return ring_.number(k * kElements + e);
-  }
+  LLTM_JIT_DEVICE float cell(int k, int e) const { return ring_.number(k * kElements + e); }
   // The given gradients of the cell states before a step. They are not loaded ahead, because they arrive while the
   // gates' gradients arrive.
   template <int kCells>
-  __device__ __forceinline__ void read_grad_cells(int iteration,
-                                                  float (&grads)[kCells][kElements]) const {
-    const auto* of_step = static_cast<const float*>(args_.grad_saved_cells.data) +
+  LLTM_JIT_DEVICE void read_grad_cells(int iteration, float (&grads)[kCells][kElements]) const {
+    const auto* of_step = args_.grad_saved_cells.as<float>() +
                           place_.step_of(iteration) * args_.grad_saved_cells.step_stride;
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        grads[k][e] = elements_.template read<float>(of_step, k, e);
-      }
+    LLTM_JIT_UNROLLED2(k, kStates - 1, e, kElements) {
+      grads[k][e] = elements_.template read<float>(of_step, k, e);
     }
   }
-  __device__ __forceinline__ void next(int iteration) {
-    bring(iteration + SequenceShape::kStages - 1);
-  }
+  LLTM_JIT_DEVICE void next(int iteration) { bring(iteration + SequenceShape::kStages - 1); }
 
  private:
-  __device__ __forceinline__ bool brings() const {
+  LLTM_JIT_DEVICE bool brings() const {
     constexpr int kFinishers = kShape.finishers();
     if constexpr (!kHelped) return place_.lane.finishes();
     return place_.lane.split >= kFinishers && place_.lane.split < 2 * kFinishers;
   }
-  __device__ __forceinline__ void bring(int iteration) {
+  LLTM_JIT_DEVICE void bring(int iteration) {
     if (!brings()) return ring_.skip();
     if (iteration < place_.steps) {
       const auto bring_pack = [&](int i, const char* from, bool exists = true) {
@@ -99,8 +89,7 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
       bring_pack(kGradOutput, grad_output_.next(place_, iteration), args_.grad_output.data);
       const char* saved_gates = saved_gates_.next(place_, iteration);
       const char* gates = kAdds ? nullptr : gates_.next(place_, iteration);
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         bring_pack(kSaved + g, saved_gates + place_.gate_bytes(g));
         if constexpr (!kAdds) bring_pack(kInputs + g, gates + place_.gate_bytes(g));
       }
@@ -110,22 +99,19 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
         const SequenceArray old_h{args_.old_h, 0, place_.units()};
         const bool first = iteration + 1 == place_.steps;
         bring_pack(kOldOutput,
-                   first ? place_.of_units(old_h, iteration) : output_.next(place_, iteration + 1),
+                   first ? place_.pack(old_h, iteration, place_.recurrence.first_of_padded())
+                         : output_.next(place_, iteration + 1),
                    !first || args_.old_h);
       }
       if constexpr (kStates > 1) bring_cells(iteration);
     }
     ring_.commit();
   }
-  __device__ __forceinline__ void bring_cells(int iteration) {
+  LLTM_JIT_DEVICE void bring_cells(int iteration) {
     const auto* of_step = reinterpret_cast<const float*>(cells_.next(place_, iteration));
-#pragma unroll
-    for (int k = 0; k < kStates - 1; ++k) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const bool exists = elements_.exists(e);
-        ring_.bring_float(k * kElements + e, of_step + elements_.place(k, e), exists);
-      }
+    LLTM_JIT_UNROLLED2(k, kStates - 1, e, kElements) {
+      const bool exists = elements_.exists(e);
+      ring_.bring_float(k * kElements + e, of_step + elements_.place(k, e), exists);
     }
   }
 

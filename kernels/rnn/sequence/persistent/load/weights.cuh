@@ -6,8 +6,8 @@
 namespace lltm_jit {
 
 template <typename Shape, typename Args>
-__device__ __forceinline__ auto load_tile(const LanePlace<Shape>& place, const Args& args, int gate,
-                                          int unit, int k) {
+LLTM_JIT_DEVICE auto load_tile(const LanePlace<Shape>& place, const Args& args, int gate, int unit,
+                               int k) {
   constexpr int kBytes = Shape::kShape.bytes;
   using Number = std::conditional_t<kBytes == 2, uint16_t, uint32_t>;
   const auto* from = place.recurrence.template weights<Number>(args) +
@@ -25,8 +25,8 @@ __device__ __forceinline__ auto load_tile(const LanePlace<Shape>& place, const A
 
 // Of the weights' transpose.
 template <typename scalar_t, typename Shape, typename Args>
-__device__ __forceinline__ auto load_transposed_tile(const LanePlace<Shape>& place,
-                                                     const Args& args, int gate, int unit, int k) {
+LLTM_JIT_DEVICE auto load_transposed_tile(const LanePlace<Shape>& place, const Args& args, int gate,
+                                          int unit, int k) {
   const int64_t stride = args.weights_stride;
   using Number = std::conditional_t<Shape::kShape.bytes == 2, uint16_t, uint32_t>;
   Words<2 * Shape::kShape.bytes> tile;
@@ -37,8 +37,7 @@ __device__ __forceinline__ auto load_transposed_tile(const LanePlace<Shape>& pla
     const int from_unit = unit - row + column, from_k = k - column + row;
     const auto* from = place.recurrence.template weights<Number>(args) +
                        (int64_t(gate) * place.gate_size + from_k) * stride + from_unit;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    LLTM_JIT_UNROLLED(i, 2) {
       const bool exist = from_unit < place.hidden && from_k + 2 * i < place.hidden;
       const auto four = transpose<scalar_t>(load_weights<2>(from + 2 * i * stride, exist));
       tile.value[2 * i] = four.value[0];
@@ -48,10 +47,7 @@ __device__ __forceinline__ auto load_transposed_tile(const LanePlace<Shape>& pla
     const bool exist = unit < place.hidden && k < place.hidden;
     const auto* from = place.recurrence.template weights<Number>(args) +
                        (int64_t(gate) * place.gate_size + k) * stride + unit;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      tile.value[i] = load_weight(from + i % 4 * stride + i / 4 * 2, exist);
-    }
+    LLTM_JIT_UNROLLED(i, 8) tile.value[i] = load_weight(from + i % 4 * stride + i / 4 * 2, exist);
   }
   return tile;
 }

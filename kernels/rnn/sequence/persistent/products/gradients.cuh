@@ -1,7 +1,7 @@
 // The gradient of a step's output: the products of the next step's gate gradients and the weights.
 #pragma once
 
-#include "rnn/sequence/persistent/exchange/exchange.cuh"
+#include "rnn/sequence/persistent/exchange/grid.cuh"
 #include "rnn/sequence/persistent/products/group_sum.cuh"
 #include "rnn/sequence/persistent/products/warp_weights.cuh"
 
@@ -23,14 +23,13 @@ class AllGradients {
   static constexpr int kWeights = kSums + kShape.sum_bytes(1);
 
  public:
-  using Numbers = typename Weights::Numbers;
   using Packs = Words<kWords>[kGates];
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kGates) + kShape.inverse_bytes();
 
   // load(gate, unit, k) gives weights as WarpWeights takes them.
   template <typename Load>
-  __device__ __forceinline__ AllGradients(const Lane<Shape>& lane, const ExchangePlace& place,
-                                          int steps, const Load& load)
+  LLTM_JIT_DEVICE AllGradients(const Lane<Shape>& lane, const ExchangePlace& place, int steps,
+                               const Load& load)
       : exchange_(lane, place),
         weights_(lane, place.shared + kWeights, place.streamed, load),
         group_sum_(lane, place.shared + kSums),
@@ -40,7 +39,7 @@ class AllGradients {
         row_(keep(lane.lane % 2)),
         own_inverse_(keep((lane.group * 2 + lane.lane % 2) * 4)) {}
 
-  __device__ __forceinline__ void clear() const {
+  LLTM_JIT_DEVICE void clear() const {
     if constexpr (kSendsHalves) {
       if (threadIdx.x < kShape.inverse_bytes() / 4) {
         store_shared(inverses_ + threadIdx.x * 4, Words<1>{});
@@ -48,33 +47,32 @@ class AllGradients {
     }
     exchange_.clear();
   }
-  __device__ __forceinline__ void start() const { exchange_.start(); }
-  __device__ __forceinline__ void turn(int iteration) const { exchange_.turn(iteration, steps_); }
-  __device__ __forceinline__ void finish() const {}
+  LLTM_JIT_DEVICE void start() const { exchange_.start(); }
+  LLTM_JIT_DEVICE void turn(int iteration) const { exchange_.turn(iteration, steps_); }
+  LLTM_JIT_DEVICE void finish() const {}
 
   // Finishing warps store this iteration's gradients; then all warps signal that they are complete.
-  __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
+  LLTM_JIT_DEVICE void put(int iteration, const Packs& packs) const {
     if constexpr (kSendsHalves) {
       put_halves(iteration, packs);
     } else {
       exchange_.send(iteration, packs);
     }
   }
-  __device__ __forceinline__ void spread(int) const {
+  LLTM_JIT_DEVICE void spread(int) const {
     if constexpr (!kShape.grid) sync_block(kShape.backward_threads());
   }
 
   // The products of the previous iteration's gradients, in warps that finish the phase. Calls `meanwhile()` once
   // the tensor cores have begun.
   template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int iteration, int phase, float (&grad_h)[kElements],
-                                          const Meanwhile& meanwhile) {
+  LLTM_JIT_DEVICE void receive(int iteration, int phase, float (&grad_h)[kElements],
+                               const Meanwhile& meanwhile) {
     typename Weights::Sums products = {};
     const auto operands =
         exchange_.operands(iteration - 1) + phase * kRowTiles * kShape.tile_bytes();
     if constexpr (kSendsHalves) {
-#pragma unroll
-      for (int i = 0; i < kShape.tiles(); ++i) {
+      LLTM_JIT_UNROLLED(i, kShape.tiles()) {
         const auto inverse = load_shared<1>(inverses(iteration - 1) + row_ * 4 + i * 8);
         weights_.set_inverse(__uint_as_float(inverse.value[0]), i);
       }
@@ -89,36 +87,28 @@ class AllGradients {
       }
     }
     float sums[kRowTiles][1][kElements];
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const auto of_gate = [&](int g) {
-          const auto& four = products[n][g];
-          const float upper = four[e], lower = four[(e + 2) % 4];
-          return kElements == 4 || upper_ ? upper : lower;
-        };
-        sums[n][0][e] = of_gate(0);
-#pragma unroll
-        for (int g = 1; g < Weights::kSums; ++g) sums[n][0][e] += of_gate(g);
-      }
+    LLTM_JIT_UNROLLED2(n, kRowTiles, e, kElements) {
+      const auto of_gate = [&](int g) {
+        const auto& four = products[n][g];
+        const float upper = four[e], lower = four[(e + 2) % 4];
+        return kElements == 4 || upper_ ? upper : lower;
+      };
+      sums[n][0][e] = of_gate(0);
+      LLTM_JIT_UNROLLED_FROM(g, 1, Weights::kSums) sums[n][0][e] += of_gate(g);
     }
     group_sum_(iteration, phase, sums);
     if constexpr (kShape.loads_ahead()) load_after(iteration, phase);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
+    LLTM_JIT_UNROLLED(e, kElements) grad_h[e] = sums[0][0][e];
   }
 
  private:
-  __device__ __forceinline__ void put_halves(int iteration, const Packs& packs) const {
+  LLTM_JIT_DEVICE void put_halves(int iteration, const Packs& packs) const {
     float largest = 0;
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       largest = fmaxf(largest, fabsf(__uint_as_float(packs[g].value[0])));
     }
     const HalfScale scale = scale_of_two_rows(largest);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       const float grad = __uint_as_float(packs[g].value[0]);
       exchange_.send_halves(iteration, g, in_halves(grad, scale.scale));
     }
@@ -127,7 +117,7 @@ class AllGradients {
     }
   }
   // The first loads of the next phase, which are in flight while this phase is finished.
-  __device__ __forceinline__ void load_after(int iteration, int phase) {
+  LLTM_JIT_DEVICE void load_after(int iteration, int phase) {
     const bool last = phase + 1 == kShape.phases;
     if (iteration == (last ? steps_ : 0)) return;
     weights_.load_ahead(exchange_.operands(last ? iteration : iteration - 1) +
@@ -135,7 +125,7 @@ class AllGradients {
                         loaded_);
   }
 
-  __device__ __forceinline__ uint32_t inverses(int iteration) const {
+  LLTM_JIT_DEVICE uint32_t inverses(int iteration) const {
     return inverses_ + (iteration & 1) * (kShape.inverse_bytes() / 2);
   }
 
@@ -181,13 +171,12 @@ class PartGradients {
   static constexpr int kWeights = kOperands + 2 * kOperandBytes;
 
  public:
-  using Numbers = typename Weights::Numbers;
   using Packs = Words<kWords>[kGates];
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kOutputs);
 
   template <typename Load>
-  __device__ __forceinline__ PartGradients(const Lane<Shape>& lane, const ExchangePlace& place, int,
-                                           const Load& load)
+  LLTM_JIT_DEVICE PartGradients(const Lane<Shape>& lane, const ExchangePlace& place, int,
+                                const Load& load)
       : exchange_(lane, place),
         first_(keep(threadIdx.x / 32 * kOutputs)),
         weights_(own_lane(), place.shared + kWeights, nullptr, [&](int output, int unit, int k) {
@@ -208,17 +197,16 @@ class PartGradients {
     second_ = kFourRows ? c / 2 : 0;
   }
 
-  __device__ __forceinline__ void clear() const { exchange_.clear(); }
-  __device__ __forceinline__ void start() const { exchange_.start(); }
-  __device__ __forceinline__ void finish() const { exchange_.finish(); }
+  LLTM_JIT_DEVICE void clear() const { exchange_.clear(); }
+  LLTM_JIT_DEVICE void start() const { exchange_.start(); }
+  LLTM_JIT_DEVICE void finish() const { exchange_.finish(); }
 
-  __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+  LLTM_JIT_DEVICE void put(int iteration, const Packs& packs) const {
+    LLTM_JIT_UNROLLED(g, kGates) {
       store_shared(operands(iteration) + put_ + g * kGroups * kRowTiles * kTileBytes, packs[g]);
     }
   }
-  __device__ __forceinline__ void spread(int iteration) const {
+  LLTM_JIT_DEVICE void spread(int iteration) const {
     __syncthreads();
     typename Weights::Sums sums = {};
     weights_.multiply(sums, operands(iteration));
@@ -230,11 +218,9 @@ class PartGradients {
       const int tile = first_ + i + second_;
       if (i + second_ >= kOutputs || tile >= kShape.tiles()) continue;
       const int block = tile / kGroups, group = tile % kGroups;
-#pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
+      LLTM_JIT_UNROLLED(n, kRowTiles) {
         float four[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
+        LLTM_JIT_UNROLLED(e, 4) {
           four[e] = sums[n][i][e];
           if (i + 1 < kOutputs && second_) four[e] = sums[n][i + (i + 1 < kOutputs)][e];
         }
@@ -245,10 +231,9 @@ class PartGradients {
   }
 
   template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int iteration, int, float (&grad_h)[kElements],
-                                          const Meanwhile&) const {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) grad_h[e] = 0;
+  LLTM_JIT_DEVICE void receive(int iteration, int, float (&grad_h)[kElements],
+                               const Meanwhile&) const {
+    LLTM_JIT_UNROLLED(e, kElements) grad_h[e] = 0;
     if (iteration == 0) return;
     exchange_.wait(iteration - 1);
     const uint32_t from = exchange_.operands(iteration - 1) + received_;
@@ -256,28 +241,25 @@ class PartGradients {
 #pragma unroll
     for (int first = 0; first < kBlocks; first += kAtOnce) {
       Words<kWords> parts[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      LLTM_JIT_UNROLLED(i, kAtOnce) {
         parts[i] = load_shared<kWords>(from + (first + i) * kGroups * kRowTiles * kTileBytes);
       }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      LLTM_JIT_UNROLLED(i, kAtOnce) {
         float numbers[kElements];
         to_floats<scalar_t>(parts[i], numbers);
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) grad_h[e] += numbers[e];
+        LLTM_JIT_UNROLLED(e, kElements) grad_h[e] += numbers[e];
       }
     }
   }
 
  private:
   // Rows of a tile of units, and k, from 0.
-  static __device__ __forceinline__ Lane<OwnShape> own_lane() {
+  static LLTM_JIT_DEVICE Lane<OwnShape> own_lane() {
     Lane<OwnShape> lane(0);
     lane.split = lane.unit = 0;
     return lane;
   }
-  __device__ __forceinline__ uint32_t operands(int iteration) const {
+  LLTM_JIT_DEVICE uint32_t operands(int iteration) const {
     return operands_ + (iteration & 1) * kOperandBytes;
   }
 

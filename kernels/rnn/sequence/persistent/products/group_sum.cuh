@@ -14,29 +14,26 @@ class GroupSum {
   static constexpr int kBytes = kSums * kElements * 128, kRowTiles = kShape.phase_tiles();
 
  public:
-  __device__ __forceinline__ GroupSum(const Lane<Shape>& lane, uint32_t shared)
+  LLTM_JIT_DEVICE GroupSum(const Lane<Shape>& lane, uint32_t shared)
       : lane_(lane),
         shared_(
             keep(shared + lane.group * kRowTiles * kOthers * kBytes + lane.lane * kElements * 4)) {}
 
   // values[n] are those of the warp's tile of rows n, counted as in WarpWeights.
-  __device__ __forceinline__ void operator()(int step, int phase,
-                                             float (&values)[kRowTiles][kSums][kElements]) const {
+  LLTM_JIT_DEVICE void operator()(int step, int phase,
+                                  float (&values)[kRowTiles][kSums][kElements]) const {
     if constexpr (kOthers > 0) {
       const int copy = (kShape.phases > 1 ? phase : step) % kShape.sum_copies();
       const uint32_t shared = shared_ + copy * kShape.sum_bytes(kSums) / kShape.sum_copies();
-#pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
+      LLTM_JIT_UNROLLED(n, kRowTiles) {
         const int row_tile = Lane<Shape>::row_tile(lane_.split % kRowTiles, n);
         const int finisher = phase * kRowTiles + row_tile;
         if (finisher == lane_.split) continue;
         const int slot = lane_.split < finisher ? lane_.split : lane_.split - 1;
         const uint32_t to = shared + (row_tile * kOthers + slot) * kBytes;
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) {
+        LLTM_JIT_UNROLLED(i, kSums) {
           Words<kElements> w;
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) w.value[e] = __float_as_uint(values[n][i][e]);
+          LLTM_JIT_UNROLLED(e, kElements) w.value[e] = __float_as_uint(values[n][i][e]);
           store_shared(to + i * kElements * 128, w);
         }
       }
@@ -48,15 +45,10 @@ class GroupSum {
         asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
       }
       if (!lane_.finishes(phase)) return;
-#pragma unroll
-      for (int k = 0; k < kOthers; ++k) {
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) {
-          const auto w = load_shared<kElements>(
-              shared + (lane_.split % kRowTiles * kOthers + k) * kBytes + i * kElements * 128);
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) values[0][i][e] += __uint_as_float(w.value[e]);
-        }
+      LLTM_JIT_UNROLLED2(k, kOthers, i, kSums) {
+        const auto w = load_shared<kElements>(
+            shared + (lane_.split % kRowTiles * kOthers + k) * kBytes + i * kElements * 128);
+        LLTM_JIT_UNROLLED(e, kElements) values[0][i][e] += __uint_as_float(w.value[e]);
       }
     }
   }

@@ -8,14 +8,12 @@ namespace lltm_jit {
 
 // sums += a b, of 16 k.
 template <typename scalar_t>
-__device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
-                                            const Words<2>& b) {
+LLTM_JIT_DEVICE void add_product(float (&sums)[4], const Words<4>& a, const Words<2>& b) {
   mma<scalar_t>(sums, a.value, b.value);
 }
 
 // Of floats in two halves without B's scale; the smaller products come first.
-__device__ __forceinline__ void add_unscaled(float (&sums)[4], const Words<8>& a,
-                                             const FloatOperand& b) {
+LLTM_JIT_DEVICE void add_unscaled(float (&sums)[4], const Words<8>& a, const FloatOperand& b) {
   const Words<4> high{a.value[0], a.value[1], a.value[2], a.value[3]};
   const Words<4> low{a.value[4], a.value[5], a.value[6], a.value[7]};
   add_product<Half>(sums, low, b.high);
@@ -23,19 +21,15 @@ __device__ __forceinline__ void add_unscaled(float (&sums)[4], const Words<8>& a
   add_product<Half>(sums, high, b.high);
 }
 // Of the upper halves alone, Note [Floats in one half].
-__device__ __forceinline__ void add_unscaled(float (&sums)[4], const Words<4>& a,
-                                             const FloatOperand& b) {
+LLTM_JIT_DEVICE void add_unscaled(float (&sums)[4], const Words<4>& a, const FloatOperand& b) {
   add_product<Half>(sums, a, b.high);
 }
-__device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&part)[4],
-                                           const FloatOperand& b) {
-#pragma unroll
-  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
+LLTM_JIT_DEVICE void add_scaled(float (&sums)[4], const float (&part)[4], const FloatOperand& b) {
+  LLTM_JIT_UNROLLED(e, 4) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
 }
 
 template <typename scalar_t, int kWords>
-__device__ __forceinline__ void add_product(float (&sums)[4], const Words<kWords>& a,
-                                            const FloatOperand& b) {
+LLTM_JIT_DEVICE void add_product(float (&sums)[4], const Words<kWords>& a, const FloatOperand& b) {
   float part[4] = {};
   add_unscaled(part, a, b);
   add_scaled(sums, part, b);
@@ -43,8 +37,7 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<kWords
 
 // sums += a b, of floats as TF32, which have no scale.
 template <typename scalar_t>
-__device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
-                                            const Words<4>& b) {
+LLTM_JIT_DEVICE void add_product(float (&sums)[4], const Words<8>& a, const Words<4>& b) {
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
     mma_tf32(sums, {a.value[i], a.value[4 + i], a.value[i + 1], a.value[5 + i]},
@@ -62,7 +55,7 @@ struct SumsOfHalves {
   float upper[kParts][kUppers][4] = {}, lower[kParts][kLowers][4] = {};
 
   template <typename Weights, typename Operand>
-  __device__ __forceinline__ void add(int tile, int gate, const Weights& a, const Operand& b) {
+  LLTM_JIT_DEVICE void add(int tile, int gate, const Weights& a, const Operand& b) {
     auto& sums = upper[kTogether ? tile : 0][gate % kUppers];
     const Words<4> high{a.value[0], a.value[1], a.value[2], a.value[3]};
     const Words<4> low{a.value[4], a.value[5], a.value[6], a.value[7]};
@@ -72,17 +65,12 @@ struct SumsOfHalves {
   }
   // inverses: of the parts' scales.
   template <typename Sums>
-  __device__ __forceinline__ void add_to(Sums& sums, const float (&inverses)[kParts]) const {
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-#pragma unroll
-      for (int g = 0; g < kLowers; ++g) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          float part = fmaf(lower[i][g][e], 1 / kLowerScale, upper[i][g][e]);
-          if constexpr (kTogether) part += upper[i][1][e];
-          sums[g][e] = fmaf(part, inverses[i], sums[g][e]);
-        }
+  LLTM_JIT_DEVICE void add_to(Sums& sums, const float (&inverses)[kParts]) const {
+    LLTM_JIT_UNROLLED2(i, kParts, g, kLowers) {
+      LLTM_JIT_UNROLLED(e, 4) {
+        float part = fmaf(lower[i][g][e], 1 / kLowerScale, upper[i][g][e]);
+        if constexpr (kTogether) part += upper[i][1][e];
+        sums[g][e] = fmaf(part, inverses[i], sums[g][e]);
       }
     }
   }
@@ -90,9 +78,8 @@ struct SumsOfHalves {
 
 // A lane's tile of weights in memory, or in shared memory: sixteen bytes at a time.
 template <typename Address, int kWords>
-__device__ __forceinline__ void store_tile(Address address, const Words<kWords>& tile) {
-#pragma unroll
-  for (int i = 0; i < kWords / 4; ++i) {
+LLTM_JIT_DEVICE void store_tile(Address address, const Words<kWords>& tile) {
+  LLTM_JIT_UNROLLED(i, kWords / 4) {
     const auto* from = tile.value + 4 * i;
     const Words<4> four{from[0], from[1], from[2], from[3]};
     if constexpr (std::is_pointer_v<Address>) {
@@ -103,18 +90,16 @@ __device__ __forceinline__ void store_tile(Address address, const Words<kWords>&
   }
 }
 template <int kWords, typename Address>
-__device__ __forceinline__ Words<kWords> load_tile(Address address) {
+LLTM_JIT_DEVICE Words<kWords> load_tile(Address address) {
   Words<kWords> tile;
-#pragma unroll
-  for (int i = 0; i < kWords / 4; ++i) {
+  LLTM_JIT_UNROLLED(i, kWords / 4) {
     Words<4> four;
     if constexpr (std::is_pointer_v<Address>) {
       load_sent(address + i * 512, four);
     } else {
       four = load_shared<4>(address + i * 512);
     }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) tile.value[4 * i + k] = four.value[k];
+    LLTM_JIT_UNROLLED(k, 4) tile.value[4 * i + k] = four.value[k];
   }
   return tile;
 }

@@ -2,10 +2,24 @@
 #pragma once
 
 #include "rnn/sequence/persistent/exchange/grid.cuh"
-#include "rnn/sequence/persistent/products/for_constants.cuh"
 #include "rnn/sequence/persistent/products/tile.cuh"
 
 namespace lltm_jit {
+
+// What a function calls if there is nothing to do.
+struct Nothing {
+  __device__ void operator()() const {}
+};
+
+// Calls function(i) for constants i. The compiler ignores `#pragma unroll` on large loops, and then their arrays
+// are in memory.
+template <int kCount, int kFirst = 0, typename Function>
+LLTM_JIT_DEVICE void for_constants(const Function& function) {
+  if constexpr (kFirst < kCount) {
+    function(std::integral_constant<int, kFirst>());
+    for_constants<kCount, kFirst + 1>(function);
+  }
+}
 
 // A warp's weights, for its group and its part of k. kOperands: the number of arrays of B, one for all gates or one for
 // each. kSmall: a small block of floats. kInHalves: B is as Note [Sent as multiplied] says.
@@ -49,8 +63,8 @@ class WarpWeights {
   // load(gate, unit, k) returns a lane's weights: two of `unit` from k on, two of unit + 2, and both again from k +
   // 2 on.
   template <typename Load>
-  __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, char* streamed,
-                                         const Load& load)
+  LLTM_JIT_DEVICE WarpWeights(const Lane<Shape>& lane, uint32_t shared, char* streamed,
+                              const Load& load)
       : streamed_(streamed + threadIdx.x / 32 * kStreamed * kGates * kWeightBytes + lane.lane * 16),
         shared_(keep(shared + threadIdx.x / 32 * kShared * kGates * kWeightBytes + lane.lane * 16)),
         first_row_tile_(lane.split % kRowTiles),
@@ -67,11 +81,9 @@ class WarpWeights {
       uint32_t magnitude = 0;
 #pragma unroll 1
       for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
+        LLTM_JIT_UNROLLED(gate, kGates) {
           const Numbers tile = load_at(j, gate);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
+          LLTM_JIT_UNROLLED(i, 8) magnitude = max(magnitude, magnitude_of(tile.value[i]));
         }
       }
       const HalfScale of_all = scale_of_warp(magnitude);
@@ -90,16 +102,14 @@ class WarpWeights {
     };
     for_constants<kInRegisters>([&](auto j_) {
       constexpr int j = decltype(j_)::value;
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) registers_[j][gate] = operand_of(j, gate);
+      LLTM_JIT_UNROLLED(gate, kGates) registers_[j][gate] = operand_of(j, gate);
     });
     // A loop if there are many: unrolled, they would take as long to compile as everything else.
     constexpr bool kMany = kOperands > 1 && kShared * kShape.bytes > 8;
     constexpr int kUnrolled = kMany || kShared == 0 ? 1 : kShared;
 #pragma unroll kUnrolled
     for (int j = 0; j < kShared; ++j) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
+      LLTM_JIT_UNROLLED(gate, kGates) {
         store_tile(shared_ + (j * kGates + gate) * kWeightBytes,
                    operand_of(kInRegisters + j, gate));
       }
@@ -112,7 +122,7 @@ class WarpWeights {
   }
 
   // kInHalves: of the scale of the lane's row, or of a tile of it, the inverse.
-  __device__ __forceinline__ void set_inverse(float inverse, int tile = 0) {
+  LLTM_JIT_DEVICE void set_inverse(float inverse, int tile = 0) {
     inverses_[tile] = inverse * inverse_;
   }
 
@@ -121,21 +131,21 @@ class WarpWeights {
     Part b[2][kChunk][kOperands][kRowTiles];
   };
   // Begins the first loads of multiply().
-  __device__ __forceinline__ void load_ahead(Place operands, Loaded& loaded) const {
+  LLTM_JIT_DEVICE void load_ahead(Place operands, Loaded& loaded) const {
     load<0, kTiles>(0, operands, loaded);
   }
 
   // Adds the products with the operand at `operands`, of tiles from kFirst to kLast.
   template <int kFirst = 0, int kLast = kTiles>
-  __device__ __forceinline__ void multiply(Sums& sums, Place operands) const {
+  LLTM_JIT_DEVICE void multiply(Sums& sums, Place operands) const {
     Loaded loaded;
     load<kFirst, kLast>(0, operands, loaded);
     multiply_loaded<kFirst, kLast>(sums, operands, loaded);
   }
   // After load_ahead(). Calls `meanwhile()` once the last products have begun.
   template <int kFirst = 0, int kLast = kTiles, typename Meanwhile = Nothing>
-  __device__ __forceinline__ void multiply_loaded(Sums& sums, Place operands, Loaded& loaded,
-                                                  const Meanwhile& meanwhile = {}) const {
+  LLTM_JIT_DEVICE void multiply_loaded(Sums& sums, Place operands, Loaded& loaded,
+                                       const Meanwhile& meanwhile = {}) const {
     constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
     Operand operand[2][kChunk][kOperands][kRowTiles];
     auto& b = loaded.b;
@@ -157,8 +167,7 @@ class WarpWeights {
     };
     Tile from_shared[2][kGates];
     const auto load_weights = [&](int j) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
+      LLTM_JIT_UNROLLED(gate, kGates) {
         from_shared[j % 2][gate] =
             load_tile<kTileWords>(shared_ + (j * kGates + gate) * kWeightBytes);
       }
@@ -167,8 +176,7 @@ class WarpWeights {
     Tile streamed[kGates];
     const auto load_streamed = [&](int j) {
       if (j >= streamed_before(kLast)) return;
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
+      LLTM_JIT_UNROLLED(gate, kGates) {
         streamed[gate] = load_tile<kTileWords>(streamed_ + (j * kGates + gate) * kWeightBytes);
       }
     };
@@ -176,15 +184,12 @@ class WarpWeights {
     RowScales scales[2][kRowTiles];
     const auto find_scales = [&](int chunk, int first) {
       if constexpr (kScales && !kInHalves) {
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
+        LLTM_JIT_UNROLLED(n, kRowTiles) {
           float largest = 0;
-#pragma unroll
-          for (int i = first; i < first + kScaled; ++i) {
+          LLTM_JIT_UNROLLED_FROM(i, first, first + kScaled) {
             const int j = kFirst + chunk * kChunk + i;
             if (j >= kLast || !has_tile(in_order(j))) continue;
-#pragma unroll
-            for (int o = 0; o < kOperands; ++o) {
+            LLTM_JIT_UNROLLED(o, kOperands) {
               const float of_tile = largest_of(b[chunk % 2][i][o][n]);
               largest = i + o == first ? of_tile : fmaxf(largest, of_tile);
             }
@@ -194,26 +199,21 @@ class WarpWeights {
       }
     };
     const auto prepare_tile = [&](int chunk, int i) {
-#pragma unroll
-      for (int o = 0; o < kOperands; ++o) {
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
-          const auto& part = b[chunk % 2][i][o][n];
-          if constexpr (kInHalves) {
-            operand[chunk % 2][i][o][n] = FloatOperand(part);
-          } else if constexpr (kRounded && !kShape.sends_tf32()) {
-            operand[chunk % 2][i][o][n] = rounded_to_tf32(part);
-          } else if constexpr (kScales) {
-            operand[chunk % 2][i][o][n] = FloatOperand(part, scales[chunk % 2][n]);
-          } else {
-            operand[chunk % 2][i][o][n] = part;
-          }
+      LLTM_JIT_UNROLLED2(o, kOperands, n, kRowTiles) {
+        const auto& part = b[chunk % 2][i][o][n];
+        if constexpr (kInHalves) {
+          operand[chunk % 2][i][o][n] = FloatOperand(part);
+        } else if constexpr (kRounded && !kShape.sends_tf32()) {
+          operand[chunk % 2][i][o][n] = rounded_to_tf32(part);
+        } else if constexpr (kScales) {
+          operand[chunk % 2][i][o][n] = FloatOperand(part, scales[chunk % 2][n]);
+        } else {
+          operand[chunk % 2][i][o][n] = part;
         }
       }
     };
     const auto prepare_chunk = [&](int chunk) {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
+      LLTM_JIT_UNROLLED(i, kChunk) {
         if (kFirst + chunk * kChunk + i >= kLast) continue;
         if (i % kScaled == 0) find_scales(chunk, i);
         prepare_tile(chunk, i);
@@ -225,8 +225,7 @@ class WarpWeights {
       constexpr int chunk = decltype(chunk_)::value;
       if (chunk + 1 < kChunks) load_chunk(chunk + 1);
       if constexpr (kShape.grid) wait_for_chunk(chunk_);
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
+      LLTM_JIT_UNROLLED(i, kChunk) {
         const int j = kFirst + chunk * kChunk + i;
         if (j >= kLast) continue;
         if (kShape.grid && i % kScaled == 0) find_scales(chunk, i);
@@ -234,10 +233,8 @@ class WarpWeights {
         if (is_shared(j) && next < shared_before(kLast)) load_weights(next);
         if (!has_tile(in_order(j))) continue;
         if constexpr (kShape.grid) prepare_tile(chunk, i);
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-#pragma unroll
-          for (int n = 0; n < kRowTiles; ++n) {
+        LLTM_JIT_UNROLLED(gate, kGates) {
+          LLTM_JIT_UNROLLED(n, kRowTiles) {
             const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
             const auto add = [&](const Tile& tile) {
               if constexpr (kInHalves) {
@@ -267,8 +264,7 @@ class WarpWeights {
   }
   // Calls `meanwhile()` once the tensor cores have begun.
   template <typename Meanwhile>
-  __device__ __forceinline__ void multiply(Sums& sums, Place operands,
-                                           const Meanwhile& meanwhile) const {
+  LLTM_JIT_DEVICE void multiply(Sums& sums, Place operands, const Meanwhile& meanwhile) const {
     constexpr int kBefore = kSmall ? kTiles : (kTiles + 1) / 2;
     Loaded loaded;
     load<0, kBefore>(0, operands, loaded);
@@ -282,27 +278,22 @@ class WarpWeights {
 
   // Calls function(part, where it is) for the existing parts of a chunk.
   template <int kFirst, int kLast, typename Function>
-  __device__ __forceinline__ void for_parts(int chunk, Place operands, Loaded& loaded,
-                                            const Function& function) const {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
+  LLTM_JIT_DEVICE void for_parts(int chunk, Place operands, Loaded& loaded,
+                                 const Function& function) const {
+    LLTM_JIT_UNROLLED(i, kChunk) {
       const int j = kFirst + chunk * kChunk + i;
       if (j >= kLast) continue;
       const int tile = in_order(j);
       if (!has_tile(tile)) continue;
-#pragma unroll
-      for (int o = 0; o < kOperands; ++o) {
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
-          const int row_tile = Lane<Shape>::row_tile(first_row_tile_, n);
-          const int at = (tile * kShape.row_tiles() + row_tile) * kTileBytes;
-          function(loaded.b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
-        }
+      LLTM_JIT_UNROLLED2(o, kOperands, n, kRowTiles) {
+        const int row_tile = Lane<Shape>::row_tile(first_row_tile_, n);
+        const int at = (tile * kShape.row_tiles() + row_tile) * kTileBytes;
+        function(loaded.b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
       }
     }
   }
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void load(int chunk, Place operands, Loaded& loaded) const {
+  LLTM_JIT_DEVICE void load(int chunk, Place operands, Loaded& loaded) const {
     for_parts<kFirst, kLast>(chunk, operands, loaded, [&](Part& part, Place from) {
       if constexpr (kShape.grid) {
         load_sent(from, part);
@@ -334,7 +325,7 @@ class WarpWeights {
   }
 
   // Memory has nothing beyond the last tile, because nobody sends it; shared memory has zeros.
-  __device__ __forceinline__ bool has_tile(int tile) const {
+  LLTM_JIT_DEVICE bool has_tile(int tile) const {
     return !kShape.grid || kShape.padded_tiles() == kShape.tiles() || tile < tiles_;
   }
 

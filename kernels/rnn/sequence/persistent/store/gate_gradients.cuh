@@ -13,32 +13,28 @@ class GateGradients {
  public:
   using Packs = Words<kWords>[kGates];
 
-  __device__ __forceinline__ GateGradients(const LanePlace<Shape>& place,
-                                           const SequenceBackwardArgs& args)
+  LLTM_JIT_DEVICE GateGradients(const LanePlace<Shape>& place, const SequenceBackwardArgs& args)
       : of_input_(args.grad_gates), of_hidden_(args.grad_hidden) {
     of_input_.start(place, 0);
     if constexpr (!kAdds) of_hidden_.start(place, 0);
   }
 
-  __device__ __forceinline__ void take(const LanePack<Shape>& pack,
-                                       const float (&grads)[kGates][kElements],
-                                       const float (&grads_of_h)[kGates][kElements]) {
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+  LLTM_JIT_DEVICE void take(const LanePack<Shape>& pack, const float (&grads)[kGates][kElements],
+                            const float (&grads_of_h)[kGates][kElements]) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       packs_[g] = transpose<scalar_t>(to_words<scalar_t>(kAdds ? grads[g] : grads_of_h[g]));
       pack.cut(packs_[g]);
       if constexpr (!kAdds) of_inputs_[g] = to_words<scalar_t>(grads[g]);
     }
   }
   // Of the hidden parts, from which the step before is computed.
-  __device__ __forceinline__ const Packs& packs() const { return packs_; }
+  LLTM_JIT_DEVICE const Packs& packs() const { return packs_; }
 
-  __device__ __forceinline__ void write(const LanePlace<Shape>& place, const LanePack<Shape>& pack,
-                                        int iteration) {
+  LLTM_JIT_DEVICE void write(const LanePlace<Shape>& place, const LanePack<Shape>& pack,
+                             int iteration) {
     char* of_input = of_input_.next(place, iteration);
     char* of_hidden = kAdds ? nullptr : of_hidden_.next(place, iteration);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+    LLTM_JIT_UNROLLED(g, kGates) {
       if constexpr (kAdds) {
         if (pack.exists()) store_words(of_input + place.gate_bytes(g), packs_[g]);
       } else {

@@ -13,19 +13,19 @@ class Outputs {
   using State = float[kStates][kElements];
 
  public:
-  __device__ __forceinline__ Outputs(const LanePlace<Shape>& place, const Elements<Shape>& elements,
-                                     const LanePack<Shape>& pack, const SequenceForwardArgs& args)
+  LLTM_JIT_DEVICE Outputs(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                          const LanePack<Shape>& pack, const SequenceForwardArgs& args)
       : place_(place), elements_(elements), pack_(pack), args_(args) {}
-  __device__ __forceinline__ void start() {
-    output_ = place_.first_of_units(args_.output);
+  LLTM_JIT_DEVICE void start() {
+    output_ = place_.first_pack(args_.output, place_.recurrence.first_unit());
     step_bytes_.start(place_, args_.output.step_stride);
     if constexpr (kSavesGates) {
-      saved_gates_ = place_.first_of_gates(args_.saved_gates);
+      saved_gates_ = place_.first_pack(args_.saved_gates, place_.recurrence.first_gate());
       gates_bytes_.start(place_, args_.saved_gates.step_stride);
     }
     if constexpr (kSaves) {
       const int64_t first = place_.recurrence.place_of(0, args_.steps);
-      saved_cells_ = static_cast<char*>(args_.saved_cells.data) +
+      saved_cells_ = args_.saved_cells.as<char>() +
                      4 * (elements_.first + first * args_.saved_cells.step_stride);
       cells_bytes_.start(place_, args_.saved_cells.step_stride);
     }
@@ -33,24 +33,22 @@ class Outputs {
 
   // Makes packs of a finished step's results.
   template <typename Controls>
-  __device__ __forceinline__ void take(const float (&output)[kElements],
-                                       const float (&sums)[kGates][kElements],
-                                       const Controls& controls) {
+  LLTM_JIT_DEVICE void take(const float (&output)[kElements],
+                            const float (&sums)[kGates][kElements], const Controls& controls) {
     packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
     pack_.cut(packs_);
     held_ = controls.pack_holds();
     if constexpr (kSavesGates) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) saved_[g] = to_words<scalar_t>(sums[g]);
+      LLTM_JIT_UNROLLED(g, kGates) saved_[g] = to_words<scalar_t>(sums[g]);
     }
   }
   // The step's h; a row that holds keeps its old h.
-  __device__ __forceinline__ uint32_t word(int i, const Words<kWords>& before) const {
+  LLTM_JIT_DEVICE uint32_t word(int i, const Words<kWords>& before) const {
     return held_ ? before.value[i] : packs_.value[i];
   }
 
   // Writes the results that were taken last, if there are any.
-  __device__ __forceinline__ void write(bool any = true) {
+  LLTM_JIT_DEVICE void write(bool any = true) {
     const bool writes = pack_.exists() && any;
     Words<kWords> packs = packs_;
     if (held_) packs = {};
@@ -61,8 +59,7 @@ class Outputs {
     }
     output_ += any ? step_bytes_(place_, args_.output.step_stride) : 0;
     if constexpr (kSavesGates) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+      LLTM_JIT_UNROLLED(g, kGates) {
         const auto pack = transpose<scalar_t>(saved_[g]);
         if (writes) store_words(saved_gates_ + place_.gate_bytes(g), pack);
       }
@@ -71,13 +68,11 @@ class Outputs {
   }
 
   // Saves the cell states before a step.
-  __device__ __forceinline__ void save_cells(const State& state) {
+  LLTM_JIT_DEVICE void save_cells(const State& state) {
     if constexpr (kSaves && kStates > 1) {
       if (place_.lane.finishes()) {
-#pragma unroll
-        for (int k = 1; k < kStates; ++k) {
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) {
+        LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
+          LLTM_JIT_UNROLLED(e, kElements) {
             if (!elements_.exists(e)) continue;
             reinterpret_cast<float*>(saved_cells_)[elements_.beside(k - 1, e)] = state[k][e];
           }
@@ -87,11 +82,10 @@ class Outputs {
     }
   }
   // The state after the last step.
-  __device__ __forceinline__ void write_state(const State& state) const {
+  LLTM_JIT_DEVICE void write_state(const State& state) const {
     Elements<Shape> elements = elements_;
     if (Shape::kSeveral && args_.states_apart) elements = elements_.apart(place_);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    LLTM_JIT_UNROLLED(e, kElements) {
       elements.template write<scalar_t>(args_.new_h, 0, e, state[0][e]);
     }
     if constexpr (kStates > 1) {
@@ -105,14 +99,10 @@ class Outputs {
 
  private:
   template <typename T>
-  __device__ __forceinline__ void write_cells(const Elements<Shape>& elements, T* cells,
-                                              const State& state) const {
-#pragma unroll
-    for (int k = 1; k < kStates; ++k) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        elements.template write<T>(cells, k - 1, e, state[k][e]);
-      }
+  LLTM_JIT_DEVICE void write_cells(const Elements<Shape>& elements, T* cells,
+                                   const State& state) const {
+    LLTM_JIT_UNROLLED_FROM(k, 1, kStates) {
+      LLTM_JIT_UNROLLED(e, kElements) elements.template write<T>(cells, k - 1, e, state[k][e]);
     }
   }
 
