@@ -13,7 +13,7 @@ from torch import Tensor
 @EVERY
 def test_cuda_graph_and_side_stream(case):
     inputs = case.inputs("cuda", torch.float, large=True)
-    near = {"rtol": 0, "atol": 0} if case.exact_on_gpus else {}
+    near = case.near("cuda")
 
     def step() -> tuple[Tensor, ...]:
         return tuple(results_and_gradients(case.results, inputs))

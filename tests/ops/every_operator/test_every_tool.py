@@ -8,7 +8,14 @@ import io
 import pytest
 import torch
 from elementwise_cases import normal
-from op_testing import DEVICES, bits, needs_gpu, results_and_gradients, taken
+from op_testing import (
+    ANY_SIZES,
+    EVERY_DEVICE,
+    bits,
+    needs_gpu,
+    results_and_gradients,
+    taken,
+)
 from operator_cases import CASES, Case
 from subclasses import Logged, Recorder, Wrapped
 from test_every_operator import name_of, one_of_each
@@ -20,7 +27,6 @@ from torch.utils._pytree import tree_map_only
 import lltm_jit
 
 HERE = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
 # Callers of the others have handled these tools before.
 PUBLIC = [case for case in CASES if case.public]
 EVERY = pytest.mark.parametrize("case", PUBLIC, ids=name_of)
@@ -28,8 +34,6 @@ EVERY = pytest.mark.parametrize("case", PUBLIC, ids=name_of)
 OF_FAMILIES = [case for case in PUBLIC if case.family]
 OURS = pytest.mark.parametrize("case", OF_FAMILIES, ids=name_of)
 ONE_OF_OURS = one_of_each(OF_FAMILIES)
-# Sizes that are equal by chance are symbols of their own.
-ANY_SIZES = torch.fx.experimental._config.patch(use_duck_shape=False)
 
 
 def seen_of(case: Case) -> str:
@@ -60,8 +64,7 @@ def test_subclasses(case, subclass, device):
             assert 1 <= len(of_ours(subclass.calls)) <= 2  # a forward and a backward pass
         found = tree_map_only(Wrapped, lambda tensor: tensor.inner, found)
         found = [tensor.as_subclass(Tensor) for tensor in found]
-        near = {"rtol": 0, "atol": 0} if device == "cpu" or case.exact_on_gpus else {}
-        torch.testing.assert_close(found, expected, **near)
+        torch.testing.assert_close(found, expected, **case.near(device))
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -213,9 +216,8 @@ def test_saved_tensors_hooks(case, device):
         return len(store) - 1
 
     expected = gradients(contextlib.nullcontext())
-    near = {"rtol": 0, "atol": 0} if device == "cpu" or case.exact_on_gpus else {}
     for context in (torch.autograd.graph.save_on_cpu(), hooks(pack, store.__getitem__)):
-        torch.testing.assert_close(gradients(context), expected, **near)
+        torch.testing.assert_close(gradients(context), expected, **case.near(device))
     zeros = gradients(hooks(lambda tensor: tensor, torch.zeros_like))
     assert not store or bits(zeros) != bits(expected)
 

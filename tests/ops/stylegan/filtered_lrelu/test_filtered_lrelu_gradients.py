@@ -7,7 +7,6 @@ import torch
 from flr_testing import make_filter, make_inputs
 from op_testing import DEVICES
 from torch import Tensor
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import gradcheck, gradgradcheck
 
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
@@ -37,25 +36,3 @@ def test_a_filter_that_is_changed_before_the_backward_pass_is_told(device):
     f.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_paddings_that_are_not_known_are_compiled_once(device):
-    f = make_filter(6, device)
-
-    def function(x: Tensor, padding: list[int]) -> Tensor:
-        return filtered_lrelu(x, f, f, up=2, down=2, padding=padding)
-
-    counter = CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=counter)
-    x, counts = torch.randn(1, 3, 9, 8, dtype=torch.double, device=device, requires_grad=True), []
-    for k in range(12, 15):  # unlike other sizes, of which torch would take equal ones for one
-        padding = [k + 2, k + 3, k + 4, k + 5]
-        actual, expected = compiled(x, padding), function(x, padding)
-        torch.testing.assert_close(actual, expected)
-        weight = torch.randn_like(expected)
-        torch.testing.assert_close(
-            torch.autograd.grad(actual, x, weight), torch.autograd.grad(expected, x, weight)
-        )
-        counts.append(counter.frame_count)
-    assert len(set(counts)) == 1  # torch may call the backend twice for a graph
