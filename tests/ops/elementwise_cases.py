@@ -3,8 +3,6 @@
 ``lltm_jit/ops/basic.py`` has these. ``operator_cases.py`` has all rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """What the tests of every operator share: devices, layouts and the accuracy rule."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

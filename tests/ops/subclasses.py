@@ -1,7 +1,5 @@
 """Subclasses of tensors, and modes, that keep what is called with them."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from torch import Tensor

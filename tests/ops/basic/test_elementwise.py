@@ -1,7 +1,5 @@
 """The elementwise operators: every dtype, size and value; test_every_operator.py has the rest."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """How builds put their operators behind the schemas; test_reload.py has builds that take turns."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from types import ModuleType

@@ -3,8 +3,6 @@
 The first stand in parameter/, an extension of their own; the sums are the gradient of a bias.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

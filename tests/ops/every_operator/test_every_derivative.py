@@ -1,7 +1,5 @@
 """Derivatives of every operator, of all orders and ways, against those of its reference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """What holds for every operator, by kernels and by formulas: operator_cases.py has the rows."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

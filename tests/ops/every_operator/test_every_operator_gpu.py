@@ -1,7 +1,5 @@
 """What holds for every operator on a GPU: graphs, streams, several devices."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from op_testing import captured_in_graph, needs_gpu, on_side_stream, results_and_gradients

@@ -1,21 +1,12 @@
 """What tools of torch see of every operator: subclasses, modes, tracers, hooks, profilers."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 
 import pytest
 import torch
 from elementwise_cases import normal
-from op_testing import (
-    ANY_SIZES,
-    EVERY_DEVICE,
-    bits,
-    needs_gpu,
-    results_and_gradients,
-    taken,
-)
+from op_testing import ANY_SIZES, EVERY_DEVICE, bits, needs_gpu, results_and_gradients, taken
 from operator_cases import CASES, Case
 from subclasses import Logged, Recorder, Wrapped
 from test_every_operator import name_of, one_of_each

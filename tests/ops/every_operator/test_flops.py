@@ -1,7 +1,5 @@
 """FLOPs of operators, as torch.utils.flop_counter counts them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from op_testing import run_program

@@ -1,7 +1,5 @@
 """What an import costs where all is built: the modules, the files and the calls of the system."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """First calls on a GPU in new processes that find no kernels in the cache, and compile them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Operators that are called while their family is still being built: they wait for it."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -3,8 +3,6 @@
 RELOAD_SECONDS in the environment is how long to try.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """What a machine has that has torch and a wheel with the families' libraries, and no compiler."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

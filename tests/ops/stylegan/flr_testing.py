@@ -1,7 +1,5 @@
 """What the tests of filtered_lrelu share: filters, calls, and how close results are to float64."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What holds for all StyleGAN operators: kernels, formulas and references are of one kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """One rule for arguments that several StyleGAN operators have, whichever way they run."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """conv2d_resample: its quicker orders against the plain definition."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What wrong arguments of StyleGAN's operators are told; test_arguments.py has their rules."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,21 +1,12 @@
 """bias_act: every activation, dtype, rank, layout and transform."""
 
-from __future__ import annotations
-
 import copy
 import math
 from functools import partial
 
 import pytest
 import torch
-from op_testing import (
-    DEVICES,
-    DTYPES,
-    LAYOUTS,
-    assert_accurate,
-    results_and_gradients,
-    with_layout,
-)
+from op_testing import DEVICES, DTYPES, LAYOUTS, assert_accurate, results_and_gradients, with_layout
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 

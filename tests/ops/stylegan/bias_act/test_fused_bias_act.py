@@ -1,7 +1,5 @@
 """fused_bias_act, fused_leaky_relu and FusedLeakyReLU of the PyTorch port of StyleGAN2."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """filtered_lrelu: every dtype, factor, filter, layout and padding, on both devices."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from flr_testing import (
@@ -17,13 +15,7 @@ from flr_testing import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from op_testing import (
-    DEVICES,
-    DTYPES,
-    LAYOUTS,
-    needs_gpu,
-    with_layout,
-)
+from op_testing import DEVICES, DTYPES, LAYOUTS, needs_gpu, with_layout
 
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
 from lltm_jit.ops.stylegan import implementation

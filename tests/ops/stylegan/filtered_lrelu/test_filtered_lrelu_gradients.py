@@ -1,7 +1,5 @@
 """filtered_lrelu: derivatives of every order, torch.compile, export and the transforms of torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from flr_testing import make_filter, make_inputs

@@ -1,7 +1,5 @@
 """Which kernels run filtered_lrelu, on GPUs that need not be there."""
 
-from __future__ import annotations
-
 import plans
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """filtered_lrelu on sizes that take the tensor cores; signs of one kernel for another."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from flr_testing import (

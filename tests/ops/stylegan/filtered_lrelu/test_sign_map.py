@@ -1,7 +1,5 @@
 """filtered_lrelu: the signs and clamps that its backward pass reads."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from flr_testing import make_inputs

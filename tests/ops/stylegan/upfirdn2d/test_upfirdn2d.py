@@ -1,7 +1,5 @@
 """upfirdn2d: agreement with its definition and with SciPy; memory."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 

@@ -1,7 +1,5 @@
 """upfirdn2d at the borders of its kernels: sizes, paddings, filters, and tensors beyond 2^31."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from op_testing import DEVICES

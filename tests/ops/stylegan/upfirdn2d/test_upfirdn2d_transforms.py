@@ -1,7 +1,5 @@
 """upfirdn2d under autograd and vmap, as modules, and as the port of StyleGAN2 has it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from op_testing import DEVICES

@@ -1,7 +1,5 @@
 """What the tests of upfirdn2d share: random calls, and their exact results."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
