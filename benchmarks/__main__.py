@@ -1,7 +1,5 @@
 """``python -m benchmarks WHAT``: measure, print the table, and save or plot it."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

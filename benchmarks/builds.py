@@ -4,8 +4,6 @@ Everything happens in a temporary folder, on copies: a process builds, edits a f
 a person would.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -16,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lltm_jit import native
@@ -97,9 +96,16 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
             f"expected --against to be a directory with an extension's sources, but got "
             f"{args.against}"
         )
+    with temporary_folder() as folder:
+        yield from measure_in(folder, args.against, args.define, detect())
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that the cache of builds may lie in, since others cannot write to it."""
     with tempfile.TemporaryDirectory(prefix="lltm_jit-benchmark-") as folder:
         os.chmod(folder, 0o700)
-        yield from measure_in(Path(folder), args.against, args.define, detect())
+        yield Path(folder)
 
 
 def measure_in(

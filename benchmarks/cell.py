@@ -3,11 +3,10 @@
 They are checked, and timed in turns. ``--against DIR`` adds a cell from C++ sources elsewhere.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from lltm_jit.cli import lltm
 from . import options, other_cell
 from .other_cell import Cell
 from .shared import times
-from .shared.table import Row
+from .shared.table import Row, group_of, type_name
 
 TITLE, WIDTH = "LLTM cell", 22
 PHASES = ("forward, no_grad", "forward", "forward + backward")
@@ -63,10 +62,6 @@ class Case:
     dtype: torch.dtype
     device: torch.device
 
-    @property
-    def type(self) -> str:
-        return str(self.dtype).removeprefix("torch.")
-
     def operands(self) -> list[Tensor]:
         sizes = (self.batch_size, self.input_size, self.hidden_size)
         return lltm.operands(sizes, self.dtype, self.device)
@@ -100,13 +95,11 @@ def rows(
         functions[ADDMM] = addmm_alone(case)
     modes = (times.HOST, times.GRAPH) if case.device.type == "cuda" else (times.HOST,)
     found = times.measure(functions, seconds, modes)
-    table = f"{case.type}, {case.device.type}"
+    table = f"{type_name(case.dtype)}, {case.device.type}"
     sizes = f"B {case.batch_size}, I {case.input_size}, H {case.hidden_size}"
-    beside: dict[str, float | None] = {next(iter(cells)): None}
-    group = [
-        Row(table, sizes, phase, name, found[name], {} if name in beside else beside)
-        for name in functions
-    ]
+    first, *others = functions
+    beside = {name: {first: None} for name in others}
+    group = group_of(table, sizes, phase, found, beside)
     operations, size = case.operations(phase), case.bytes(phase)
     fastest = min(row.best.median for row in group)
     rates = times.peak(case.device, case.dtype, operations / fastest)
@@ -128,12 +121,7 @@ def rows(
 def run_phase(cell: Cell, operands: list[Tensor], phase: str) -> Callable[[], Any]:
     """A function without arguments that does what the phase says."""
     if phase == PHASES[0]:
-
-        def forward() -> Any:
-            with torch.no_grad():
-                return cell(*operands)
-
-        return forward
+        return torch.no_grad()(partial(cell, *operands))
     if phase == PHASES[1]:
         return lambda: cell(*operands)
     grads = [torch.ones_like(operands[3]), torch.ones_like(operands[4])]

@@ -1,7 +1,5 @@
 """``elementwise``: every elementwise operator beside its reference in plain PyTorch, and a copy."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +13,7 @@ from lltm_jit.ops._elementwise import OPERATORS, Elementwise
 
 from . import options
 from .shared import times
-from .shared.table import Row
+from .shared.table import Row, group_of, type_name
 
 TITLE, WIDTH = "Elementwise operators", 28
 FORWARD, BACKWARD = "forward", "forward + backward"
@@ -54,20 +52,10 @@ def rows(
         "plain PyTorch": step(operator.reference, inputs, phase),
         "copy": inputs[0].clone,
     }
-    mode = times.GRAPH if device.type == "cuda" else times.HOST
-    found = times.measure(functions, seconds, [mode])
-    type_name = str(dtype).removeprefix("torch.")
-    return [
-        Row(
-            table=f"{type_name}, {size} elements, {device.type}",
-            case=operator.reference.__name__,
-            phase=phase,
-            name=name,
-            times=found[name],
-            beside={"plain PyTorch": None} if name == "kernels" else {},
-        )
-        for name in functions
-    ]
+    found = times.measure(functions, seconds, times.modes(device)[:1])
+    table = f"{type_name(dtype)}, {size} elements, {device.type}"
+    beside = {"kernels": {"plain PyTorch": None}}
+    return group_of(table, operator.reference.__name__, phase, found, beside)
 
 
 def step(function: Callable[..., Tensor], inputs: list[Tensor], phase: str) -> Callable[[], Any]:

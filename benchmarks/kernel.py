@@ -5,12 +5,8 @@ launch on the host, beside an addition of torch. Each row is a process of its ow
 both packages and made the CUDA context before the clock starts. torch keeps nothing on disk.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +14,7 @@ import torch
 
 from lltm_jit.jit import LltmJitError
 
-from .builds import python
+from .builds import python, temporary_folder
 from .shared.busy import Others
 from .shared.table import Row, measured_once
 from .shared.times import HOST
@@ -84,12 +80,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     if not torch.cuda.is_available():
         raise LltmJitError("the benchmark of a kernel needs a GPU")
-    with tempfile.TemporaryDirectory(prefix="lltm_jit-benchmark-") as folder:
-        os.chmod(folder, 0o700)
+    with temporary_folder() as folder:
         others = Others()
         sides = {"ours": "ours", _OTHER: "torch"}
-        found = {name: _take(Path(folder), side, 1) for name, side in sides.items()}
-        again = {name: _take(Path(folder), side, 2) for name, side in sides.items()}
+        found = {name: _take(folder, side, 1) for name, side in sides.items()}
+        again = {name: _take(folder, side, 2) for name, side in sides.items()}
         busy = others.many()
 
     def rows(step: str, seconds: dict[str, float], goals: dict[str, float | None]) -> list[Row]:

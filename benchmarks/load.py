@@ -5,13 +5,10 @@ kernels in ``programs/`` go to ``load_inline``, if CUDA sources can be built. Ev
 process of its own, which imports torch before the clock starts; the sides take turns.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import statistics
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +16,7 @@ import torch
 
 from lltm_jit.jit import LltmJitError, detect
 
-from .builds import python, say
+from .builds import python, say, temporary_folder
 from .shared.busy import Others
 from .shared.table import Row, measured_once
 from .shared.times import HOST, PROCESSORS
@@ -96,9 +93,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     if _THEIRS.exists():
         raise LltmJitError(f"{_THEIRS} would speed up all sides; remove it first")
-    with tempfile.TemporaryDirectory(prefix="lltm_jit-benchmark-") as folder:
-        os.chmod(folder, 0o700)
-        yield from measure_in(Path(folder), args.kinds or default_kinds())
+    with temporary_folder() as folder:
+        yield from measure_in(folder, args.kinds or default_kinds())
 
 
 def default_kinds() -> list[str]:

@@ -1,7 +1,5 @@
 """Options that several benchmarks have."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from pathlib import Path

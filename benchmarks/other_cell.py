@@ -1,7 +1,5 @@
 """An LLTM written elsewhere, from a directory of its sources, to be timed beside ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType

@@ -10,8 +10,6 @@ quickest kind, and "planned" is the plan's own choice. Then come the numbers of
 the hidden sizes where Note [Many rows] is quickest, which many_rows/plan.h lists.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

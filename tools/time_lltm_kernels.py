@@ -8,8 +8,6 @@ its L2 cache holds, on the CPU in alternation. The name of a GPU kernel ends in 
 over the best time.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

@@ -7,8 +7,6 @@ compilers takes calls as well, so that those of a build differ by a few percent 
 The seconds include the tracing. `--files` also prints the files in the order of their first calls.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -8,8 +8,6 @@ torch's. ``--heads`` and ``--padding`` compare our layers; ``--resets`` resets r
 ``--others`` takes minGRU and LayerNormLSTM.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -209,9 +207,9 @@ def rows(case: Case, phase: str, layers: Sequence[str], seconds: float) -> list[
     loops = [LOOP] if not on_gpu and "LLTM" in layers else []
     names = list(dict.fromkeys([*layers, *(theirs(layer) for layer in layers), *loops]))
     functions = {name: case.step(name, phase) for name in names}
-    modes = (times.GRAPH, times.HOST) if on_gpu else (times.HOST,)
     figures = {name: {"MiB": peak_memory(functions[name])} if on_gpu else {} for name in names}
-    found = times.measure(functions, seconds, modes, dict.fromkeys(names, case.steps))
+    steps = dict.fromkeys(names, case.steps)
+    found = times.measure(functions, seconds, times.modes(case.device), steps)
     work = {layer: operations(case, layer, phase) for layer in layers}
     best = {layer: next(iter(found[layer].values())).median for layer in layers}
     fastest = max(work[layer] / best[layer] for layer in layers)

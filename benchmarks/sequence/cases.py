@@ -1,7 +1,5 @@
 """The layers that run over a sequence: ours, torch's, and a loop of cells."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,8 @@ from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.lltm import LLTMCell
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
+
+from ..shared.table import type_name
 
 FORWARD, BACKWARD = "forward", "forward + backward"
 PHASES = (FORWARD, BACKWARD)
@@ -76,8 +76,7 @@ class Case:
 
     @property
     def type(self) -> str:
-        name = str(self.dtype).removeprefix("torch.")
-        return "float32 (TF32)" if self.precision == "tf32" else name
+        return "float32 (TF32)" if self.precision == "tf32" else type_name(self.dtype)
 
     @property
     def title(self) -> str:

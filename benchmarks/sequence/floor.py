@@ -1,7 +1,5 @@
 """A lower bound on the time of a step of a recurrent layer: a roofline with latencies."""
 
-from __future__ import annotations
-
 import math
 
 import torch

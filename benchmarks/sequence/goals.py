@@ -1,7 +1,5 @@
 """The ratios that this project aims for, to the times of torch's layers and of our LLTM."""
 
-from __future__ import annotations
-
 from .cases import LOOP, PHASES, Case, theirs
 
 # The goals by (batch, hidden): LLTM's time over that of torch's layer, forward, and forward +

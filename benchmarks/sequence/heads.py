@@ -1,7 +1,5 @@
 """Heads of cells, at sizes of FlashRNN's authors: all at once, one alone, one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
@@ -14,7 +12,7 @@ from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.sequence import recurrent_sequence
 
 from ..shared import times
-from ..shared.table import Row
+from ..shared.table import Row, group_of, type_name
 from .cases import BACKWARD, PHASES, compile_side_by_side, draw
 
 UNITS = 768  # the hidden units of all heads together
@@ -31,8 +29,8 @@ def measure(
     on_gpu = device.type == "cuda"
     if on_gpu:
         _compile_kernels(batch_size, dtype)
-    name = str(dtype).removeprefix("torch.")
-    table = f"{name}, {device.type}, B {batch_size}, T {steps}, gates given, times of a call"
+    sizes = f"B {batch_size}, T {steps}"
+    table = f"{type_name(dtype)}, {device.type}, {sizes}, gates given, times of a call"
     for heads in SIZES:
         for phase in PHASES:
             shapes = (steps, batch_size, heads, UNITS // heads, dtype, device)
@@ -40,14 +38,9 @@ def measure(
             if heads > 1:
                 functions[_ONE] = _call("lstm", phase, steps, batch_size, 1, *shapes[3:])
                 functions[_IN_TURN] = partial(_repeat, functions[_ONE], heads)
-            modes = (times.GRAPH, times.HOST) if on_gpu else (times.HOST,)
-            found = times.measure(functions, seconds, modes)
-            beside = goals(heads, on_gpu)
+            found = times.measure(functions, seconds, times.modes(device))
             case = f"{heads} x {UNITS // heads}"
-            yield [
-                Row(table, case, phase, each, found[each], beside.get(each, {}))
-                for each in functions
-            ]
+            yield group_of(table, case, phase, found, goals(heads, on_gpu))
 
 
 def goals(heads: int, on_gpu: bool) -> dict[str, dict[str, float | None]]:

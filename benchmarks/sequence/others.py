@@ -1,7 +1,5 @@
 """minGRU beside a copy of as many bytes, and LayerNormLSTM beside TorchScript and our LSTM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
 from ..shared import times
-from ..shared.table import Row
+from ..shared.table import Row, group_of, type_name
 from .cases import BACKWARD, PHASES
 
 _MINGRU = Path(__file__).parents[2] / "examples" / "mingru" / "mingru.h"
@@ -41,25 +39,13 @@ def _rows(
     steps: Steps, case: str, phase: str, device: torch.device, dtype: torch.dtype, seconds: float
 ) -> list[Row]:
     kind, _, units = case.partition(", H ")
-    on_gpu = device.type == "cuda"
-    modes = (times.GRAPH, times.HOST) if on_gpu else (times.HOST,)
-    found = times.measure(steps, seconds, modes, dict.fromkeys(steps, _STEPS[kind]))
+    found = times.measure(steps, seconds, times.modes(device), dict.fromkeys(steps, _STEPS[kind]))
     goals: dict[str, float | None] = {"a copy": _COPY_GOAL}
     if kind != "minGRU":
         goals = {"TorchScript": _SCRIPT_GOALS[phase == BACKWARD]}
         goals["LSTM"] = _LSTM_GOAL if int(units) <= _MOST_UNITS else None
-    table = f"{str(dtype).removeprefix('torch.')}, {device.type}, {_STEPS[kind]} steps"
-    return [
-        Row(
-            f"{table}, times of one step",
-            case,
-            phase,
-            name,
-            found[name],
-            goals if on_gpu and name == kind else {},
-        )
-        for name in steps
-    ]
+    table = f"{type_name(dtype)}, {device.type}, {_STEPS[kind]} steps, times of one step"
+    return group_of(table, case, phase, found, {kind: goals} if device.type == "cuda" else {})
 
 
 def _mingru(rows: int, dtype: torch.dtype, device: torch.device, phase: str) -> Steps:

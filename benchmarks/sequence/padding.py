@@ -1,13 +1,11 @@
 """What padding costs: layers of any hidden size beside the next multiple of 16."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..shared import times
-from ..shared.table import Row
+from ..shared.table import Row, group_of
 from .cases import Case
 
 HIDDEN = [*range(1, 41), *range(649, 654), *range(1149, 1154)]
@@ -23,13 +21,10 @@ def beside_multiples(case: Case) -> Iterator[list[Case]]:
 
 def rows(cases: Sequence[Case], phase: str, seconds: float) -> list[Row]:
     first = cases[0]
-    modes = (times.GRAPH if first.device.type == "cuda" else times.HOST,)
     functions = {f"H {case.hidden_size}": case.step(case.layer, phase) for case in cases}
-    found = times.measure(functions, seconds, modes, dict.fromkeys(functions, first.steps))
+    steps = dict.fromkeys(functions, first.steps)
+    found = times.measure(functions, seconds, times.modes(first.device)[:1], steps)
     table = f"{first.type}, {first.device.type}, B {first.batch_size}, T {first.steps}"
     leads, *others = functions
-    beside: dict[str, dict[str, float | None]] = {name: {leads: _GOAL} for name in others}
-    return [
-        Row(f"{table}, times of one step", leads, phase, name, found[name], beside.get(name, {}))
-        for name in functions
-    ]
+    beside = {name: {leads: _GOAL} for name in others}
+    return group_of(f"{table}, times of one step", leads, phase, found, beside)

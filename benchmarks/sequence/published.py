@@ -1,7 +1,5 @@
 """Layers of sizes that people publish, and of random ones, with goals beside torch's."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

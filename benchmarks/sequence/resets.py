@@ -6,8 +6,6 @@ beforehand. The fastest of these ways is measured, in a graph the fastest of the
 TorchRL's Triton kernels take resets, also to given states.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,7 +21,7 @@ from torch.nn.utils.rnn import PackedSequence
 from ..builds import say
 from ..shared import times
 from ..shared.gpu_kernels import compile_variants
-from ..shared.table import Row
+from ..shared.table import Row, group_of
 from .cases import BACKWARD, PHASES, Case, training_step, use_precision
 
 # Steps, rows, features and hidden units.
@@ -231,7 +229,7 @@ def rows(
         error = ((functions[name]()[0] - usual).norm() / usual.norm()).item()
         checks[name] = "match" if error < _TOLERANCE[case.type] else f"error {error:.1e}"
     found: dict[str, dict[str, times.Times]] = {}
-    for mode in (times.GRAPH, times.HOST) if on_gpu else (times.HOST,):
+    for mode in times.modes(case.device):
         # The lengths of packed sequences come from the host at each call.
         others = [n for n in other_ways if (n, mode) != (PACKED, times.GRAPH)]
         best = min(others, key=lambda name: trial(functions[name], mode))
@@ -239,19 +237,10 @@ def rows(
         for name, by_mode in times.measure(sides, seconds, (mode,)).items():
             found.setdefault(name, {}).update(by_mode)
     goal = GOAL if on_gpu else None
-    beside: dict[str, float | None] = {name: goal for name in found if name in other_ways}
-    return [
-        Row(
-            table=f"LSTM, {case.type}, {case.device.type}, {SHARE:.0%} resets, times of a call",
-            case=title,
-            phase=phase,
-            name=name,
-            times=by_mode,
-            beside=dict(beside) if name in checks else {},
-            check=checks.get(name, "-"),
-        )
-        for name, by_mode in found.items()
-    ]
+    beside = {name: goal for name in found if name in other_ways}
+    table = f"LSTM, {case.type}, {case.device.type}, {SHARE:.0%} resets, times of a call"
+    group = group_of(table, title, phase, found, dict.fromkeys(checks, beside))
+    return [replace(row, check=checks.get(row.name, "-")) for row in group]
 
 
 def trial(function: Callable[[], Any], mode: str) -> float:

@@ -4,8 +4,6 @@ Only Linux tells this. On other systems, the spread of the times alone says whet
 relied on.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Records the operators that a program calls, and compiles their kernels beforehand."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor

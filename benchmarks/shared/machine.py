@@ -1,7 +1,5 @@
 """The machine and the versions that figures belong to."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plot of all benchmarks: a panel for each table, a dot for each time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path

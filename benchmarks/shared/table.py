@@ -1,13 +1,13 @@
 """The table of all benchmarks: its rows, how they are printed, saved, and compared with others."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+
+import torch
 
 from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.loading.build import in_columns
@@ -57,6 +57,24 @@ class Row:
 Group = Sequence[Row]
 
 
+def type_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def group_of(
+    table: str,
+    case: str,
+    phase: str,
+    found: Mapping[str, dict[str, Times]],
+    beside: Mapping[str, Mapping[str, float | None]],
+) -> list[Row]:
+    """A group of rows from the times of each name, and what each is beside."""
+    return [
+        Row(table, case, phase, name, times, dict(beside.get(name, {})))
+        for name, times in found.items()
+    ]
+
+
 def measured_once(
     table: str,
     case: str,
@@ -66,11 +84,11 @@ def measured_once(
     busy: bool,
 ) -> list[Row]:
     """A group of rows from seconds by name and way of calling; the first is beside the others."""
-    rows: list[Row] = []
-    for name, by_mode in seconds.items():
-        times = {mode: constant(each, busy) for mode, each in by_mode.items()}
-        rows.append(Row(table, case, phase, name, times, {} if rows else dict(beside)))
-    return rows
+    times = {
+        name: {mode: constant(each, busy) for mode, each in by_mode.items()}
+        for name, by_mode in seconds.items()
+    }
+    return group_of(table, case, phase, times, {next(iter(seconds)): beside})
 
 
 def groups(rows: Iterable[Row]) -> list[list[Row]]:

@@ -56,6 +56,11 @@ def constant(seconds: float, busy: bool = False) -> Times:
     return Times(seconds, seconds, seconds, seconds, 1, busy)
 
 
+def modes(device: torch.device) -> tuple[str, ...]:
+    """The ways of calling that are timed on a device."""
+    return (GRAPH, HOST) if device.type == "cuda" else (HOST,)
+
+
 def measure(
     functions: Mapping[str, Function],
     seconds: float,

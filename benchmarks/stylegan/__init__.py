@@ -1,7 +1,5 @@
 """``stylegan``: the StyleGAN operators beside plain PyTorch, a copy, and float64."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 

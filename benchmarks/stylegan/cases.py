@@ -1,7 +1,5 @@
 """The operators that are called, their arguments, and the bytes that they must move."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -53,10 +51,6 @@ class Case:
     outliers: int = 0  # planes of x that have one
 
     @property
-    def type(self) -> str:
-        return str(self.dtype).removeprefix("torch.")
-
-    @property
     def bytes(self) -> int:
         return round(math.prod(self.shape) * (self.tensors * self.dtype.itemsize + self.more))
 
@@ -77,12 +71,7 @@ class Case:
     def step(self, inputs: list[Tensor], impl: str) -> Callable[[], Any]:
         """What is timed: a function without arguments that does what the phase says."""
         if self.phase == FORWARD:
-
-            def forward() -> Tensor:
-                with torch.no_grad():
-                    return self.run(inputs, impl)
-
-            return forward
+            return torch.no_grad()(partial(self.run, inputs, impl))
         leaves = [tensor.requires_grad_() for tensor in inputs]
         if self.phase == WITH_SIGNS:
             return partial(self.run, leaves, impl)

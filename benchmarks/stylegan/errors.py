@@ -1,14 +1,13 @@
 """Errors of the StyleGAN operators: how far results and gradients are from float64."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ..shared.gpu_kernels import Recorder
-from ..shared.table import Row
+from ..shared.table import Row, type_name
 from .cases import Case
 
 # The most that a result may be off, as a multiple of rounding alone: filtered_lrelu multiplies
@@ -21,17 +20,9 @@ def find_errors(cases: Iterable[Case]) -> Iterator[list[Row]]:
     """The errors of every call, once for all its phases."""
     for case in {case.name: case for case in cases}.values():
         figures = errors(case)
-        yield [
-            Row(
-                table=f"{case.operator}: {case.type}, norm of the difference from float64 over "
-                "the norm",
-                case=case.name,
-                phase="",
-                name="kernels",
-                figures=figures,
-                check=check(case.dtype, **figures),
-            )
-        ]
+        what = "norm of the difference from float64 over the norm"
+        row = Row(f"{case.operator}: {type_name(case.dtype)}, {what}", case.name, "", "kernels")
+        yield [replace(row, figures=figures, check=check(case.dtype, **figures))]
 
 
 def check(

@@ -4,18 +4,17 @@ On a GPU, calls are timed in a CUDA graph, and take turns with several tensors, 
 finds its input in the cache. Calls on small tensors are timed from the host, as programs call.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..shared import times
-from ..shared.table import Row
+from ..shared.table import Row, group_of, type_name
 from . import plain
 from .cases import FORWARD, Case, Shape, cases, compile_kernels
 from .errors import find_errors
@@ -71,21 +70,17 @@ def rows(case: Case, seconds: float, in_graph: bool) -> list[Row]:
     with plain.instead_of_references():
         found = times.measure(functions, seconds, [mode], units)
     copy = found["copy"][mode].median
-    title = f"{case.operator}: {case.type}, {list(case.shape)}, {case.device.type}"
+    title = f"{case.operator}: {type_name(case.dtype)}, {list(case.shape)}, {case.device.type}"
     if case.device.type == "cuda":
         title += f", {mode}"
+    beside = {"kernels": {"plain PyTorch": None}}
     return [
-        Row(
-            table=title,
-            case=case.name,
-            phase=case.phase,
-            name=name,
-            times=found[name],
-            beside={"plain PyTorch": None} if name == "kernels" else {},
-            floor=0.0 if name == "copy" else copy,
-            figures={"GB/s": case.bytes / found[name][mode].median / 1e9},
+        replace(
+            row,
+            floor=0.0 if row.name == "copy" else copy,
+            figures={"GB/s": case.bytes / row.best.median / 1e9},
         )
-        for name in functions
+        for row in group_of(title, case.name, case.phase, found, beside)
     ]
 
 

@@ -3,8 +3,6 @@
 The operators' own formulas (``impl="ref"``) are definitions: exact, and slower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch

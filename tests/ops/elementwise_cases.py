@@ -3,14 +3,13 @@
 ``lltm_jit/ops/basic.py`` has these. ``operator_cases.py`` has all rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+from op_testing import as_tuple
 from torch import Tensor
 
 from lltm_jit.ops import (
@@ -44,6 +43,10 @@ class Case:
     def operator(self) -> str:
         return self.name.partition(" ")[0]
 
+    def near(self, device: str) -> dict[str, float]:
+        """How near the results of two equal calls are, as torch.testing takes it."""
+        return {"rtol": 0, "atol": 0} if device == "cpu" or self.exact_on_gpus else {}
+
     def inputs(
         self,
         device: str,
@@ -55,8 +58,10 @@ class Case:
         return [tensor.requires_grad_(requires_grad) for tensor in drawn]
 
     def results(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        found = self.function(*tensors)
-        return (found,) if isinstance(found, Tensor) else tuple(found)
+        return as_tuple(self.function(*tensors))
+
+    def expected(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return as_tuple(self.reference(*tensors))
 
 
 def normal(*shapes: tuple[int, ...]) -> list[Tensor]:

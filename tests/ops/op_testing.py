@@ -1,10 +1,10 @@
 """What the tests of every operator share: devices, layouts and the accuracy rule."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev
+from torch.fx.experimental import _config as shape_config
 
 from lltm_jit import native
 
@@ -21,8 +22,11 @@ LAYOUTS = ["contiguous", "transposed", "expanded", "offset", "strided"]
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
 # A device that has no kernel of ours runs the formulas.
 EVERY_PATH = pytest.mark.parametrize("path", [*DEVICES, "formulas"])
+# For torch.compile and make_fx(): sizes that are equal by chance are symbols of their own.
+ANY_SIZES = shape_config.patch(use_duck_shape=False)
 
 
 @contextlib.contextmanager
@@ -248,6 +252,14 @@ def loaded_package(program: torch.export.ExportedProgram, path: Path) -> Callabl
         return torch._inductor.aoti_load_package(package)
 
 
+def run_program(program: str, *words: object, **options) -> subprocess.CompletedProcess[str]:
+    """What a Python program printed in a process of its own, in which it succeeded."""
+    command = [sys.executable, "-c", program, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
 def refusal(error: type[Exception], function: Callable, *args, **named) -> str:
     """What the error of this type says that a call raises."""
     with pytest.raises(error) as raised:
@@ -255,7 +267,11 @@ def refusal(error: type[Exception], function: Callable, *args, **named) -> str:
     return str(raised.value)
 
 
-def results_and_gradients(function, inputs: Sequence[Tensor]) -> list[Tensor]:
+def as_tuple(results: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return (results,) if isinstance(results, Tensor) else tuple(results)
+
+
+def results_and_gradients(function: Callable, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Copies of the results, since a compiled function may use its memory again, and gradients."""
-    results = [t * 1 for t in function(*inputs)]
+    results = [t * 1 for t in as_tuple(function(*inputs))]
     return [*results, *torch.autograd.grad(results, inputs, [r.detach().cos() for r in results])]

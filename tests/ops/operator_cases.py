@@ -3,8 +3,6 @@
 Here are the rows of the StyleGAN operators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

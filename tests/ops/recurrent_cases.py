@@ -1,7 +1,5 @@
 """The rows of the table of operators that are recurrent; ``operator_cases.py`` has all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,11 +1,10 @@
-"""Subclasses of tensors, and a mode, that keep the names of what is called with them."""
+"""Subclasses of tensors, and modes, that keep what is called with them."""
 
-from __future__ import annotations
-
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 
@@ -52,4 +51,20 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         self.calls.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+class Dispatched(TorchDispatchMode):
+    """A mode that keeps the operators that run, by name, and their arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls.append((func.name(), args))
         return func(*args, **(kwargs or {}))

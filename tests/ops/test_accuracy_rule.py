@@ -1,7 +1,5 @@
 """assert_accurate(), by which the operators' results are judged, sees errors of two roundings."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from op_testing import DTYPES, assert_accurate

@@ -1,7 +1,5 @@
 """conv2d_gradfix: torch's convolutions, whose weights get no gradient where that is asked for."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

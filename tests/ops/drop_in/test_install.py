@@ -1,7 +1,5 @@
 """install(): imports of a StyleGAN repository's training script, unchanged."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import subprocess

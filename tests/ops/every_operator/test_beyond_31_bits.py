@@ -1,7 +1,5 @@
 """Operators on more than 2^31 elements: what lies behind them is as right as the rest."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from elementwise_cases import ELEMENTWISE

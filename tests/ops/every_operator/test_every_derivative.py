@@ -1,14 +1,12 @@
 """Derivatives of every operator, of all orders and ways, against those of its reference."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from op_testing import (
-    DEVICES,
+    EVERY_DEVICE,
     EVERY_PATH,
     NoGradient,
     bits,
@@ -18,21 +16,23 @@ from op_testing import (
     taken,
 )
 from operator_cases import CASES
-from test_every_operator import EVERY, name_of
+from test_every_operator import EVERY, batches, name_of
 from torch import Tensor
 from torch.func import grad, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
 IN_EVERY_MODE = pytest.mark.parametrize(
     "case", [case for case in CASES if case.forward_mode], ids=name_of
 )
-EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
-FUNCTIONS = ["function", "reference"]
+FUNCTIONS = ["results", "expected"]
 
 
-def loss_of(results: Tensor | tuple[Tensor, ...]) -> Tensor:
+def loss_of(results: tuple[Tensor, ...]) -> Tensor:
     """Not linear in any result."""
-    results = (results,) if isinstance(results, Tensor) else results
-    return sum((r.pow(3).sum() + r.sin().sum() for r in results), torch.zeros(()))
+    return sum(r.pow(3).sum() + r.sin().sum() for r in results)
+
+
+def penalty_of(gradients: Sequence[Tensor]) -> Tensor:
+    return sum(gradient.square().sum() for gradient in gradients)
 
 
 @EVERY
@@ -51,7 +51,7 @@ def test_gradients_of_every_subset_of_inputs(case, path):
                 loss, orders = loss_of(getattr(case, name)(*given)), []
                 for _ in range(3 if all(required) else 2):
                     orders.append(torch.autograd.grad(loss, leaves, create_graph=True))
-                    loss = sum(gradient.square().sum() for gradient in orders[-1])
+                    loss = penalty_of(orders[-1])
                 found.append(orders)
             torch.testing.assert_close(*found)
 
@@ -62,14 +62,11 @@ def test_first_derivatives(case, path):
     """By vjp, jvp, linearize, jacrev and jacfwd."""
 
     def derivatives(name: str) -> list[Tensor]:
-        def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-            results = getattr(case, name)(*tensors)
-            return (results,) if isinstance(results, Tensor) else tuple(results)
-
+        function = getattr(case, name)
         outputs, pull_back = vjp(function, *inputs)
         forward = jvp(function, inputs, along)[1]
         # The reference has no rules of ours, and takes long to be traced.
-        linear = linearize(function, *inputs)[1](*along) if name == "function" else forward
+        linear = linearize(function, *inputs)[1](*along) if name == "results" else forward
         return [
             *outputs,
             *pull_back(tuple(output.cos() for output in outputs)),
@@ -109,17 +106,16 @@ def test_results_that_nobody_uses(case, device):
     inputs = case.inputs(device)
 
     def derivatives(name: str, used: tuple[bool, ...], others: Callable) -> list[Tensor]:
-        found = getattr(case, name)(*inputs)
-        results = (found,) if isinstance(found, Tensor) else tuple(found)
-        kept = [r if u else others(r) for r, u in zip(results, used, strict=True)]
+        results = getattr(case, name)(*inputs)
+        kept = tuple(r if u else others(r) for r, u in zip(results, used, strict=True))
         options = {"create_graph": True, "materialize_grads": True}
-        first = torch.autograd.grad(loss_of(tuple(kept)), inputs, **options)
-        return [*first, *torch.autograd.grad(sum(g.square().sum() for g in first), inputs)]
+        first = torch.autograd.grad(loss_of(kept), inputs, **options)
+        return [*first, *torch.autograd.grad(penalty_of(first), inputs)]
 
     for used in subsets(len(case.results(*inputs))):
-        expected = derivatives("reference", used, Tensor.detach)
+        expected = derivatives("expected", used, Tensor.detach)
         for others in (Tensor.detach, NoGradient.apply):
-            torch.testing.assert_close(derivatives("function", used, others), expected)
+            torch.testing.assert_close(derivatives("results", used, others), expected)
 
 
 @EVERY
@@ -133,7 +129,7 @@ def test_views_of_one_tensor(case, device):
     for name in FUNCTIONS:
         views = [whole[: shape.numel()].view(shape) for shape in shapes]
         first = torch.autograd.grad(loss_of(getattr(case, name)(*views)), whole, create_graph=True)
-        found.append([*first, *torch.autograd.grad(first[0].square().sum(), whole)])
+        found.append([*first, *torch.autograd.grad(penalty_of(first), whole)])
     torch.testing.assert_close(*found)
 
 
@@ -142,17 +138,11 @@ def test_views_of_one_tensor(case, device):
 def test_gradients_of_each_sample(case, device):
     """By vmap of grad: of each input, with the others shared and with others of its own."""
     inputs = case.inputs(device, requires_grad=False)
-    stacked, every = [torch.stack([t, t / 2, -t]) for t in inputs], range(len(inputs))
-
-    def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return grad(lambda *t: loss_of(case.function(*t)), tuple(every))(*tensors)
-
-    for batched in [*([i] for i in every), every]:
-        given = [stacked[i] if i in batched else inputs[i] for i in every]
-        found = vmap(gradients, tuple(0 if i in batched else None for i in every))(*given)
-        for k in range(3):
-            alone = gradients(*(t[k] if i in batched else t for i, t in enumerate(given)))
-            torch.testing.assert_close(tuple(each[k] for each in found), alone)
+    gradients = grad(lambda *t: loss_of(case.results(*t)), tuple(range(len(inputs))))
+    for args, in_dims, rows in batches(inputs):
+        found = vmap(gradients, in_dims)(*args)
+        for k, row in enumerate(rows):
+            torch.testing.assert_close(tuple(each[k] for each in found), gradients(*row))
 
 
 @EVERY

@@ -1,19 +1,20 @@
 """What holds for every operator, by kernels and by formulas: operator_cases.py has the rows."""
 
-from __future__ import annotations
-
 import itertools
 import re
+from collections.abc import Iterator
 
 import pytest
 import torch
 from op_testing import (
     DEVICES,
+    EVERY_DEVICE,
     EVERY_PATH,
     LAYOUTS,
     NoGradient,
     assert_threads_change_no_bit,
     bits,
+    refusal,
     results_and_gradients,
     taken,
     with_layout,
@@ -43,9 +44,6 @@ def one_of_each(cases: list[Case]) -> pytest.MarkDecorator:
     slow = pytest.mark.slow
     marked = [case if case in first else pytest.param(case, marks=slow) for case in cases]
     return pytest.mark.parametrize("case", marked, ids=name_of)
-
-
-EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
 
 
 def test_every_operator_is_in_the_table():
@@ -92,6 +90,16 @@ def test_opcheck(case, checks, path):
             opcheck(getattr(ops, name).default, args, test_utils=checks)
 
 
+def batches(tensors: list[Tensor]) -> Iterator[tuple[list, tuple, list[list[Tensor]]]]:
+    """Arguments of which one is a batch, or all are, with the batches' dimensions and the rows."""
+    stacked, every = [torch.stack([t, t / 2, -t]) for t in tensors], range(len(tensors))
+    for batched in [*([i] for i in every), every]:
+        args = [stacked[i] if i in batched else tensors[i] for i in every]
+        in_dims = tuple(0 if i in batched else None for i in every)
+        rows = [[t[k] if i in batched else t for i, t in enumerate(args)] for k in range(3)]
+        yield args, in_dims, rows
+
+
 @EVERY
 @EVERY_PATH
 def test_vmap(case, path):
@@ -100,17 +108,10 @@ def test_vmap(case, path):
     try:
         with taken(path, case.family) as device:
             plain = case.inputs(device)
-            stacked = [torch.stack([tensor, tensor / 2, -tensor]) for tensor in plain]
-            every = range(len(plain))
-            for batched in [*([i] for i in every), every]:
-                args = [stacked[i] if i in batched else plain[i] for i in every]
-                in_dims = tuple(0 if i in batched else None for i in every)
+            for args, in_dims, rows in batches(plain):
                 actual = vmap(case.results, in_dims)(*args)
-                rows = [
-                    case.results(*(t[k] if i in batched else t for i, t in enumerate(args)))
-                    for k in range(3)
-                ]
-                expected = tuple(torch.stack(each) for each in zip(*rows, strict=True))
+                alone = [case.results(*row) for row in rows]
+                expected = tuple(torch.stack(each) for each in zip(*alone, strict=True))
                 torch.testing.assert_close(actual, expected)
                 found = [
                     torch.autograd.grad(
@@ -245,11 +246,9 @@ def test_what_is_no_tensor(case, value, got):
         given[i], optional = value, name in case.optional
         if (value is None and optional) or (got, name) == ("list", "weights"):  # a state pair
             continue
-        with pytest.raises(TypeError) as raised:
-            case.function(*given)
         wanted = "a tensor or None" if optional else "a tensor"
         message = f"{case.operator}(): expected {name} to be {wanted}, but got {got}"
-        assert str(raised.value) == message
+        assert refusal(TypeError, case.function, *given) == message
 
 
 WRONG = {
@@ -263,8 +262,6 @@ WRONG = {
     "rank": lambda t: t[None, None, None],
     "size": lambda t: torch.cat([t, t[:1]]),
 }
-
-
 # What no argument may be.
 EACH_REFUSES = ("dtype", "layout", "rows", "blocks", "quantised")
 # Operators that a function calls, and that check its arguments themselves.
@@ -278,7 +275,6 @@ def test_bad_input(case, way):
     """Errors name the function, the argument or one that it does not fit, and both values."""
     if case.family is None:
         pytest.skip("torch refuses it, in its own words")
-
     functions = [case.function, *INSIDE.get(case.operator, [])]
 
     def refusals(device: str) -> list[str]:

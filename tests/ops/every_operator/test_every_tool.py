@@ -1,6 +1,4 @@
-"""What tools of torch see of every operator: subclasses, modes, tracers, hooks, profilers."""
-
-from __future__ import annotations
+"""What tools of torch see of every operator: subclasses, modes, tracers, hooks, graphs, streams."""
 
 import contextlib
 import io
@@ -8,10 +6,19 @@ import io
 import pytest
 import torch
 from elementwise_cases import normal
-from op_testing import DEVICES, bits, needs_gpu, results_and_gradients, taken
+from op_testing import (
+    ANY_SIZES,
+    EVERY_DEVICE,
+    bits,
+    captured_in_graph,
+    needs_gpu,
+    on_side_stream,
+    results_and_gradients,
+    taken,
+)
 from operator_cases import CASES, Case
 from subclasses import Logged, Recorder, Wrapped
-from test_every_operator import name_of, one_of_each
+from test_every_operator import EVERY, name_of, one_of_each
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -20,16 +27,13 @@ from torch.utils._pytree import tree_map_only
 import lltm_jit
 
 HERE = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
 # Callers of the others have handled these tools before.
 PUBLIC = [case for case in CASES if case.public]
-EVERY = pytest.mark.parametrize("case", PUBLIC, ids=name_of)
+EVERY_PUBLIC = pytest.mark.parametrize("case", PUBLIC, ids=name_of)
 # Those of a family, which are operators of ours, and no compositions of torch's.
 OF_FAMILIES = [case for case in PUBLIC if case.family]
 OURS = pytest.mark.parametrize("case", OF_FAMILIES, ids=name_of)
 ONE_OF_OURS = one_of_each(OF_FAMILIES)
-# Sizes that are equal by chance are symbols of their own.
-ANY_SIZES = torch.fx.experimental._config.patch(use_duck_shape=False)
 
 
 def seen_of(case: Case) -> str:
@@ -40,7 +44,7 @@ def of_ours(calls: list[str]) -> list[str]:
     return [call for call in calls if "lltm_jit" in call]
 
 
-@EVERY
+@EVERY_PUBLIC
 @EVERY_DEVICE
 @pytest.mark.parametrize("subclass", [Logged, Wrapped])
 def test_subclasses(case, subclass, device):
@@ -60,11 +64,10 @@ def test_subclasses(case, subclass, device):
             assert 1 <= len(of_ours(subclass.calls)) <= 2  # a forward and a backward pass
         found = tree_map_only(Wrapped, lambda tensor: tensor.inner, found)
         found = [tensor.as_subclass(Tensor) for tensor in found]
-        near = {"rtol": 0, "atol": 0} if device == "cpu" or case.exact_on_gpus else {}
-        torch.testing.assert_close(found, expected, **near)
+        torch.testing.assert_close(found, expected, **case.near(device))
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@EVERY
 @EVERY_DEVICE
 def test_modes(case, device):
     inputs = case.inputs(device)
@@ -74,7 +77,7 @@ def test_modes(case, device):
     torch.testing.assert_close(found, case.results(*inputs))
 
 
-@EVERY
+@EVERY_PUBLIC
 def test_lazy_negation_and_zeros(case):
     """Views whose sign is a flag, and tensors of zeros without memory, are read as they are."""
     inputs = case.inputs("cpu", requires_grad=False)
@@ -196,7 +199,7 @@ def test_exported_program_is_saved(case, device):
     assert len(of_ours(calls)) == 1
 
 
-@EVERY
+@EVERY_PUBLIC
 @EVERY_DEVICE
 def test_saved_tensors_hooks(case, device):
     """What is saved can be packed, or wait on the CPU; the gradients have nothing beside it."""
@@ -213,9 +216,8 @@ def test_saved_tensors_hooks(case, device):
         return len(store) - 1
 
     expected = gradients(contextlib.nullcontext())
-    near = {"rtol": 0, "atol": 0} if device == "cpu" or case.exact_on_gpus else {}
     for context in (torch.autograd.graph.save_on_cpu(), hooks(pack, store.__getitem__)):
-        torch.testing.assert_close(gradients(context), expected, **near)
+        torch.testing.assert_close(gradients(context), expected, **case.near(device))
     zeros = gradients(hooks(lambda tensor: tensor, torch.zeros_like))
     assert not store or bits(zeros) != bits(expected)
 
@@ -246,3 +248,35 @@ def test_profiler_shows_readable_names(case, device):
     words = case.operator.removeprefix("fused_").split("_")
     if words[0] != "d":  # a derivative that is an operator consists of torch's operations
         assert node == f"{''.join(map(str.capitalize, words))}Backward"
+
+
+@needs_gpu
+@EVERY
+def test_cuda_graph_and_side_stream(case):
+    inputs = case.inputs("cuda", torch.float, large=True)
+    near = case.near("cuda")
+
+    def step() -> tuple[Tensor, ...]:
+        return tuple(results_and_gradients(case.results, inputs))
+
+    torch.testing.assert_close(captured_in_graph(step), step(), **near)
+    plain = [tensor.detach() for tensor in inputs]
+    for i in range(len(plain)):  # each may come late
+
+        def late(*tensors: Tensor, i: int = i) -> tuple[Tensor, ...]:
+            return case.results(*tensors[1 : i + 1], tensors[0], *tensors[i + 1 :])
+
+        moved = [plain[i], *plain[:i], *plain[i + 1 :]]
+        torch.testing.assert_close(on_side_stream(late, moved), case.results(*plain), **near)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@EVERY
+def test_another_device_than_the_current_one(case):
+    there = case.inputs("cuda:1", torch.float)
+    actual = results_and_gradients(case.results, there)
+    assert torch.cuda.current_device() == 0
+    here = [tensor.detach().to("cuda:0").requires_grad_() for tensor in there]
+    torch.testing.assert_close(
+        actual, results_and_gradients(case.results, here), check_device=False
+    )

@@ -1,12 +1,8 @@
 """FLOPs of operators, as torch.utils.flop_counter counts them."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
-
 import pytest
 import torch
+from op_testing import run_program
 from sequence_testing import LAYERS, THEIRS, tensors
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
@@ -41,8 +37,7 @@ def test_the_counter_may_be_imported_before_and_after(first):
         "print(all(op in flop_registry for op in"
         " (torch.ops.lltm_jit.input_gates, torch.ops.lltm_jit.upfirdn2d)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.strip() == "True", done.stderr
+    assert run_program(program).stdout == "True\n"
 
 
 @pytest.mark.parametrize("grad", [False, True])

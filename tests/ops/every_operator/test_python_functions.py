@@ -1,7 +1,5 @@
 """The modules' own functions, which core/python/functions.h makes: arguments and results."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

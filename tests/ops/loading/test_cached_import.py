@@ -1,11 +1,9 @@
 """What an import costs where all is built: the modules, the files and the calls of the system."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
-import sys
+
+from op_testing import run_program
 
 from lltm_jit import native
 from lltm_jit.jit import detect, inspect
@@ -58,7 +56,7 @@ lltm_jit.ops.rnn: lltm sequence
 
 
 def count() -> dict:
-    done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True)
+    done = run_program(COUNT)
     assert done.stderr == ""
     return json.loads(done.stdout)
 

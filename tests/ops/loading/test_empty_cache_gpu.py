@@ -1,7 +1,5 @@
 """First calls on a GPU in new processes that find no kernels in the cache, and compile them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -9,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from op_testing import needs_gpu
+from op_testing import needs_gpu, run_program
 
 import lltm_jit
 from lltm_jit.jit.store import cache
@@ -73,7 +71,7 @@ def root(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize("kind", sorted({layer.__name__ for layer in LAYERS.values()}))
 def test_a_first_call_inside_a_graph(root, kind):
     """It says what to do, and that helps."""
-    subprocess.run([sys.executable, "-c", IN_A_GRAPH, kind], check=True, timeout=300)
+    run_program(IN_A_GRAPH, kind, timeout=300)
 
 
 @needs_gpu

@@ -1,15 +1,12 @@
 """Operators that are called while their family is still being built: they wait for it."""
 
-from __future__ import annotations
-
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from op_testing import run_program
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import lltm_jit
@@ -165,13 +162,8 @@ print(started, before, loaded, native.wanted())
 
 def printed(empty: Path, **variables: str) -> str:
     """What the program prints in another process."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(empty), str(cache.root())],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run_program(PROGRAM, empty, cache.root(), env={**os.environ, **variables})
+    assert done.stderr == ""
     return done.stdout
 
 

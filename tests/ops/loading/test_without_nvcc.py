@@ -1,18 +1,14 @@
 """What a machine has that has torch and a wheel with the families' libraries, and no compiler."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from op_testing import needs_gpu
+from op_testing import needs_gpu, run_program
 
 from lltm_jit import jit, native
 from lltm_jit.jit.compile import nvrtc
@@ -87,15 +83,7 @@ def run(place: Path, program: str, path: Path | None = None) -> str:
     variables |= {"TORCH_EXTENSIONS_DIR": f"{place}/root"}
     if path:
         variables["PYTHONPATH"] = str(path)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=place,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stderr
+    return run_program(program, cwd=place, env={**os.environ, **variables}).stderr
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """The plans of kernels, and the sizes at which the CPU's change, compiled once for all tests."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

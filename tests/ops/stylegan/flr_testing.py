@@ -1,29 +1,27 @@
 """What the tests of filtered_lrelu share: filters, calls, and how close results are to float64."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
+from subclasses import Dispatched
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 from lltm_jit.ops.upfirdn2d import upfirdn2d
-
-upfirdn2d_reference = partial(upfirdn2d, impl="ref")
 
 # Norm of the error over that of the result; on tensor cores halves are rounded on the way, too.
 ONE_ROUNDING = {torch.half: 2.1e-4, torch.bfloat16: 1.7e-3}
 LIMITS = {torch.half: 4.5e-4, torch.bfloat16: 1.8e-3, torch.float: 1e-6, torch.double: 1e-13}
 
 
-def make_filter(taps: int | tuple[int, int] | None, device: str = "cpu") -> Tensor | None:
+Taps = int | tuple[int, int] | Tensor | None
+
+
+def make_filter(taps: Taps, device: str | torch.device = "cpu") -> Tensor | None:
     """A filter without any symmetry, whose taps sum to 1; None for none."""
-    if taps is None:
-        return None
+    if taps is None or isinstance(taps, Tensor):
+        return taps
     f = torch.rand(taps, dtype=torch.float) + 0.2
     return (f / f.sum()).to(device)
 
@@ -34,6 +32,12 @@ def make_inputs(
     """x and b."""
     x = torch.randn(shape).to(device, dtype)
     return x, torch.randn(shape[1]).to(device, dtype)
+
+
+def call_of(x: Tensor, fu: Taps = 12, fd: Taps = 12, **call) -> dict:
+    """The arguments of a call for x, whose filters may be given by their taps."""
+    filters = {name: make_filter(taps, x.device) for name, taps in (("fu", fu), ("fd", fd))}
+    return {**filters, "up": 2, "down": 2, **call}
 
 
 def error(actual: Tensor, exact: Tensor, least: float = 1e-30) -> float:
@@ -78,6 +82,7 @@ def assert_close(
 
 def check(x: Tensor, b: Tensor | None, **call) -> None:
     """Compare a call and its gradients with float64."""
+    call = call_of(x, **call)
     actual, exact = results(x, b, **call), in_double(x, b, **call)
     # A channel's gradients may cancel; what is left of them is no measure of their errors.
     all_of_b = 0.05 * exact[1].abs().sum((0, 2, 3)).norm().item()
@@ -87,25 +92,11 @@ def check(x: Tensor, b: Tensor | None, **call) -> None:
         assert_close(name, a, e, 1 if name == "y" else 2, least)
 
 
-class _Watch(TorchDispatchMode):
-    """Keeps the arguments of the linear operator."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.lltm_jit.filtered_lrelu_linear.default:
-            self.seen.append(args)
-        return func(*args, **(kwargs or {}))
-
-
 def kept(function: Callable[[], object]) -> tuple:
     """The arguments of the linear operator in a backward pass."""
-    watch = _Watch()
-    with watch:
+    with Dispatched() as dispatched:
         function()
-    return watch.seen[0]
+    return next(args for name, args in dispatched.calls if name.endswith("filtered_lrelu_linear"))
 
 
 def check_with_signs(x: Tensor, b: Tensor, **call) -> None:
@@ -117,7 +108,7 @@ def check_with_signs(x: Tensor, b: Tensor, **call) -> None:
     are held against the exact ones of the signs that were used; and these signs against the
     samples of float64, for they must only differ where those are next to a kink.
     """
-    actual: list[Tensor] = []
+    call, actual = call_of(x, **call), []
     grad, signs, *rest = kept(lambda: actual.extend(results(x, b, **call)))
     assert_close("y", actual[0], in_double(x, b, **call)[0])
 
@@ -132,7 +123,7 @@ def check_with_signs(x: Tensor, b: Tensor, **call) -> None:
     used = torch.ops.lltm_jit.filtered_lrelu_linear(ones, signs, *as_they_are)[0]
     up, padding = call["up"], call["padding"]
     v = x.double() + b.double()[:, None, None]
-    v = upfirdn2d_reference(v, call["fu"], up, 1, padding, gain=math.sqrt(2) * up**2)
+    v = upfirdn2d(v, call["fu"], up, 1, padding, gain=math.sqrt(2) * up**2, impl="ref")
     clamp = call["clamp"] or math.inf
     act = torch.where(v < 0, slope * v, v)
     exact_factor = torch.ones_like(v).masked_fill(v < 0, slope).masked_fill(act.abs() > clamp, 0.0)

@@ -1,7 +1,5 @@
 """What wrong arguments of StyleGAN's operators are told; test_arguments.py has their rules."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -24,6 +22,9 @@ FLOATING = "to have dtype Half, BFloat16, Float or Double, but got"
 PADDING = "padding to be an int, [x, y] or [x0, x1, y0, y1], but got"
 GRID_SHAPE = "grid to have shape [N, H_out, W_out, 2] with N = 2, but got"
 IMPL = "impl to be 'cuda' or 'ref', but got"
+RANK_4, NOT_3 = "to have 4 dimensions", "but got shape [3, 8, 9]"
+FLAT_OR_SQUARE = "to have shape [taps] or [taps_y, taps_x], but got [1, 2, 2]"
+ROOM = "of the upsampled and padded x to be at least the"
 TAPS_0_TO_2 = "f to have 0 to 2 dimensions and at least one tap, but got shape"
 
 
@@ -80,28 +81,17 @@ REFUSED = {
         ({"refer": B, "grad": 1, **REF}, "refer to have shape [2, 3, 8, 9], but got [3]"),
     ],
     (upfirdn2d, RuntimeError): [
-        (
-            {"x": X[0]},
-            "x to have 4 dimensions [batch_size, channels, height, width], but got shape [3, 8, 9]",
-        ),
+        ({"x": X[0]}, f"x {RANK_4} [batch_size, channels, height, width], {NOT_3}"),
         ({"f": TAPS.int()}, f"f {FLOATING} Int"),
-        (
-            {"f": TAPS.view(1, 2, 2)},
-            "f to have shape [taps] or [taps_y, taps_x], but got [1, 2, 2]",
-        ),
+        ({"f": TAPS.view(1, 2, 2)}, f"f {FLAT_OR_SQUARE}"),
         ({"f": TAPS[:0]}, "f to have at least one tap, but got shape [0]"),
         ({"f": TAPS.to("meta")}, "f to be on the device of x (cpu), but got meta"),
         ({"up": 0}, "up to be two positive numbers [x, y], but got [0, 0]"),
         ({"down": [1, -1]}, "down to be two positive numbers [x, y], but got [1, -1]"),
-        (
-            {"f": TAPS, "padding": [-6, 0, 0, 0]},
-            "the width of the upsampled and padded x to be at least the 4 taps of the filter, "
-            "but got 3",
-        ),
+        ({"padding": [-6, 0, 0, 0]}, f"the width {ROOM} 4 taps of the filter, but got 3"),
         (
             {"f": torch.ones(11, 1), "padding": 1},
-            "the height of the upsampled and padded x to be at least the 11 taps of the filter, "
-            "but got 10",
+            f"the height {ROOM} 11 taps of the filter, but got 10",
         ),
         (
             {"f": TAPS.clone().requires_grad_()},
@@ -136,17 +126,11 @@ REFUSED = {
         ),
     ],
     (filtered_lrelu, RuntimeError): [
-        (
-            {"x": X[0]},
-            "x to have 4 dimensions [batch, channels, height, width], but got shape [3, 8, 9]",
-        ),
+        ({"x": X[0]}, f"x {RANK_4} [batch, channels, height, width], {NOT_3}"),
         ({"b": B[:2]}, "b to have shape [channels] = [3], but got [2]"),
         ({"fu": TAPS.int()}, f"fu {FLOATING} Int"),
         ({"fd": TAPS.to("meta")}, "fd to be on the device of x (cpu), but got meta"),
-        (
-            {"fu": TAPS.view(1, 2, 2)},
-            "fu to have shape [taps] or [taps_y, taps_x], but got [1, 2, 2]",
-        ),
+        ({"fu": TAPS.view(1, 2, 2)}, f"fu {FLAT_OR_SQUARE}"),
         ({"fd": TAPS[:0]}, "fd to have at least one tap, but got shape [0]"),
         ({"up": 0}, "up to be from 1 to 1024, but got 0"),
         ({"down": -2}, "down to be from 1 to 1024, but got -2"),
@@ -196,19 +180,15 @@ REFUSED = {
         ({"down": 1.5}, "down to be a positive int, but got 1.5"),
     ],
     (conv2d_resample, RuntimeError): [
-        ({"x": X[0]}, "x to have 4 dimensions [N, C, H, W], but got shape [3, 8, 9]"),
+        ({"x": X[0]}, f"x {RANK_4} [N, C, H, W], {NOT_3}"),
         (
             {"w": KERNEL[0]},
             "w to have 4 dimensions [out_channels, C / groups, height, width], "
             "but got shape [3, 3, 3]",
         ),
-        (
-            {"w": KERNEL.half()},
-            "w to have the dtype of x (torch.float32), but got torch.float16",
-        ),
+        ({"w": KERNEL.half()}, "w to have the dtype of x (torch.float32), but got torch.float16"),
     ],
     (conv2d_resample, TypeError): [
-        ({"w": [1.0]}, "w to be a tensor, but got list"),
         ({"f": [1.0]}, "f to be a tensor or None, but got list"),
     ],
     (grid_sample, RuntimeError): [

@@ -1,7 +1,5 @@
 """fma: every dtype, broadcast and transform."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from op_testing import DEVICES, DTYPES, assert_accurate, refusal

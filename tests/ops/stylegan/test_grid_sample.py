@@ -1,7 +1,5 @@
 """grid_sample: derivatives of every order, every dtype and transform."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from op_testing import (

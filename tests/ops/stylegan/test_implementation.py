@@ -1,7 +1,5 @@
 """The context manager that chooses the implementation of all StyleGAN operators."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """bias_act's gradients at every number of the 16-bit types, where activations are flat too."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

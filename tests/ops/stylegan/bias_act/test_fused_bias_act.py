@@ -1,8 +1,7 @@
 """fused_bias_act, fused_leaky_relu and FusedLeakyReLU of the PyTorch port of StyleGAN2."""
 
-from __future__ import annotations
-
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,15 +11,12 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from lltm_jit.ops.stylegan2 import FusedLeakyReLU, fused_bias_act, fused_leaky_relu
 
-ops = torch.ops.lltm_jit
-
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scale", [math.sqrt(2), -0.5])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_raw_call_matches_its_definition(with_bias, scale, dtype, device):
-    torch.manual_seed(0)
     x, refer = (torch.randn(3, 5, 4, 6, device=device).to(dtype) for _ in range(2))
     empty = x.new_empty(0)
     bias = torch.randn(5, device=device).to(dtype) if with_bias else empty
@@ -39,8 +35,7 @@ def test_raw_call_matches_its_definition(with_bias, scale, dtype, device):
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
 def test_the_reference_computes_in_float_and_rounds_once(dtype):
-    x, refer, b = torch.randn(3, 5, 7), torch.randn(3, 5, 7), torch.randn(5)
-    x, refer, b = x.to(dtype), refer.to(dtype), b.to(dtype)
+    x, refer, b = (torch.randn(size).to(dtype) for size in ((3, 5, 7), (3, 5, 7), 5))
     for act, grad in [(1, 0), (3, 0), (3, 1)]:
         rounded = fused_bias_act(x, b, refer, act, grad, 0.3, 1.7, impl="ref")
         wide = fused_bias_act(x.float(), b.float(), refer.float(), act, grad, 0.3, 1.7, impl="ref")
@@ -69,12 +64,12 @@ def test_gradients(device):
     b = torch.randn(3, dtype=torch.double, device=device, requires_grad=True)
     refer = torch.randn_like(x)
     for scale in (1.5, -1.5):
-        functions = (
-            lambda x, b, scale=scale: fused_leaky_relu(x, b, 0.1, scale),
-            lambda x, b, scale=scale: fused_bias_act(x, b, refer, 3, 1, 0.1, scale),
-            lambda x, b, scale=scale: fused_bias_act(x, b, None, 1, 0, 0.1, scale),
-        )
-        for function in functions:
+        options = {"alpha": 0.1, "scale": scale}
+        for function in (
+            partial(fused_leaky_relu, negative_slope=0.1, scale=scale),
+            partial(fused_bias_act, refer=refer, act=3, grad=1, **options),
+            partial(fused_bias_act, refer=None, act=1, grad=0, **options),
+        ):
             assert gradcheck(function, (x, b), check_forward_ad=True)
             assert gradgradcheck(function, (x, b))
 

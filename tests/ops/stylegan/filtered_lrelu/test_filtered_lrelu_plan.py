@@ -1,7 +1,5 @@
 """Which kernels run filtered_lrelu, on GPUs that need not be there."""
 
-from __future__ import annotations
-
 import plans
 import pytest
 from hypothesis import given
@@ -39,26 +37,48 @@ def test_factors_of_the_tensor_cores(planner, up, down, type, signs):
     assert kernel(planner, "T4", type=type, signs=signs, **call) == "Direct"
 
 
+def long(x: int, y: int = 0) -> dict:
+    return {"fu": (x, y), "fd": (x, y), "padding": 400}
+
+
+NONE = (1, 0)
+PLANES = {"fu": NONE, "fd": NONE, "up": 1, "down": 1, "padding": 0, "type": "double"}
+
+
 @pytest.mark.parametrize(
-    "call",
+    ("planned", "gpu", "call"),
     [
-        {"type": "double"},
-        {"up": 3},
-        {"down": 5},
-        {"fu": (13, 0)},
-        {"fd": (25, 0), "down": 4},
-        {"fu": (3, 4)},
-        {"fd": (1, 1)},
-        {"slope": 2.0},
-        {"slope": -1.5, "signs": "write"},
-        {"shape": (2, 4, 64, 64)},
-        {"shape": (1, 1, 500, 500)},
+        ("TensorCores", "H200", {}),
+        ("TensorCores", "H200", {"fu": NONE, "up": 1, "padding": 0}),
+        ("Direct", "H200", {"type": "double"}),
+        ("Direct", "H200", {"up": 3}),
+        ("Direct", "H200", {"down": 5}),
+        ("Direct", "H200", {"fu": (13, 0)}),
+        ("Direct", "H200", {"fd": (25, 0), "down": 4}),
+        ("Direct", "H200", {"fu": (3, 4)}),
+        ("Direct", "H200", {"fd": (1, 1)}),
+        ("Direct", "H200", {"slope": 2.0}),
+        ("Direct", "H200", {"slope": -1.5, "signs": "write"}),
+        ("Direct", "H200", {"shape": (2, 4, 64, 64)}),
+        ("Direct", "H200", {"shape": (1, 1, 500, 500)}),
+        ("Direct", "H200", {"type": "float", **long(13)}),
+        ("Direct", "T4", {"type": "double", **long(13)}),
+        ("Direct", "A100", {"type": "double", **long(20, 20)}),
+        ("Direct", "H200", {"type": "float", **long(48)}),
+        ("Formula", "H200", {"type": "half", **long(96)}),
+        ("Formula", "H200", {"type": "double", **long(96)}),
+        ("Formula", "T4", {"type": "float", **long(60)}),
+        ("Formula", "H200", {"type": "float", **long(200)}),
+        ("Formula", "T4", {"type": "float", **long(96)}),
+        ("Formula", "H200", {"type": "float", **long(30, 300)}),
+        # Each plane is a tile, and a grid has fewer than 2^31 blocks.
+        ("Direct", "H200", {"shape": (2**16, 2**15 - 1, 1, 1), **PLANES}),
+        ("Formula", "H200", {"shape": (2**16, 2**15, 1, 1), **PLANES}),
     ],
     ids=str,
 )
-def test_what_the_tensor_cores_do_not_take(planner, call):
-    assert kernel(planner) == "TensorCores"
-    assert kernel(planner, **call) == "Direct"
+def test_kernels_of_calls(planner, planned, gpu, call):
+    assert kernel(planner, gpu, **call) == planned
 
 
 @pytest.mark.parametrize("size", [48, 100])
@@ -93,37 +113,6 @@ def test_a_gpu_without_room_for_a_variant(planner):
     call = {"type": "float", "shape": (16, 512, 64, 64), "up": 1, "down": 1}
     found = planner.both_ways(fu=12, fd=12, padding=11, shared_bytes=24 * 1024, **call)
     assert "TensorCores" not in [kernel for kernel, _ in found]
-
-
-def test_filters_that_are_none_are_for_tensor_cores_where_the_factor_is_1(planner):
-    none = {"fu": (1, 0), "up": 1, "padding": 0}
-    assert kernel(planner, **none) == "TensorCores"
-
-
-@pytest.mark.parametrize(
-    ("gpu", "type", "taps", "planned"),
-    [
-        ("H200", "float", (13, 0), "Direct"),
-        ("T4", "double", (13, 0), "Direct"),
-        ("A100", "double", (20, 20), "Direct"),
-        ("H200", "float", (48, 0), "Direct"),
-        ("H200", "half", (96, 0), "Formula"),
-        ("H200", "double", (96, 0), "Formula"),
-        ("T4", "float", (60, 0), "Formula"),
-        ("H200", "float", (200, 0), "Formula"),
-        ("T4", "float", (96, 0), "Formula"),
-        ("H200", "float", (30, 300), "Formula"),
-    ],
-)
-def test_longer_filters(planner, gpu, type, taps, planned):
-    assert kernel(planner, gpu, type=type, fu=taps, fd=taps, padding=400) == planned
-
-
-def test_more_tiles_than_a_grid_has_blocks(planner):
-    shape, few = (2**16, 2**15, 1, 1), (2**16, 2**15 - 1, 1, 1)
-    small = {"fu": (1, 0), "fd": (1, 0), "up": 1, "down": 1, "padding": 0, "type": "double"}
-    assert kernel(planner, shape=shape, **small) == "Formula"
-    assert kernel(planner, shape=few, **small) == "Direct"
 
 
 @given(data=st.data())

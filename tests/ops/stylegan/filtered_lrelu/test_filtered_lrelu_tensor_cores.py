@@ -1,14 +1,10 @@
 """filtered_lrelu on sizes that take the tensor cores; signs of one kernel for another."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
-
 import pytest
 import torch
 from flr_testing import (
     LIMITS,
+    call_of,
     check_with_signs,
     error,
     kept,
@@ -16,7 +12,7 @@ from flr_testing import (
     make_inputs,
     results,
 )
-from op_testing import bits, needs_gpu
+from op_testing import bits, needs_gpu, run_program
 
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
@@ -29,53 +25,45 @@ DTYPES = [torch.half, torch.bfloat16, torch.float]
     "padding", [[11, 10, 10, 11], [13, 9, 8, 14], [3, 20, 17, -4], [20, 20, 27, 9]]
 )
 def test_up_2_down_2(padding, dtype):
-    torch.manual_seed(0)
-    f = make_filter(12, "cuda")
     x, b = make_inputs((4, 64, 61, 75), dtype, "cuda")
     for clamp in (None, 0.75):
-        check_with_signs(x, b, fu=f, fd=f, up=2, down=2, padding=padding, clamp=clamp)
+        check_with_signs(x, b, padding=padding, clamp=clamp)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4)])
 def test_other_factors(up, down, dtype):
-    torch.manual_seed(0)
-    fu, fd = make_filter(6 * up, "cuda"), make_filter(6 * down, "cuda")
     x, b = make_inputs((4, 48, 64, 64), dtype, "cuda")
-    around = (64 * up // down - 1) * down + fu.numel() + fd.numel() - 1 - 64 * up
+    taps = {"fu": 6 * up, "fd": 6 * down}
+    around = (64 * up // down - 1) * down + sum(taps.values()) - 1 - 64 * up
     before = (around + up) // 2
     padding = [before, around - before] * 2
-    check_with_signs(x, b, fu=fu, fd=fd, up=up, down=down, padding=padding, clamp=0.75)
+    check_with_signs(x, b, **taps, up=up, down=down, padding=padding, clamp=0.75)
 
 
 @pytest.mark.parametrize("before", [0, 9])
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (1, 2), (2, 1), (4, 2)])
 def test_paddings_that_move_the_sign_map(up, down, before):
     """By half a tile, and by tiles that are no whole ones of the map."""
-    torch.manual_seed(0)
-    fu, fd = make_filter(6 * up, "cuda"), make_filter(6 * down, "cuda")
     x, b = make_inputs((4, 64, 80, 72), torch.half, "cuda")
+    call = {"fu": 6 * up, "fd": 6 * down, "up": up, "down": down, "clamp": 0.75}
     for more in (7, 24):
-        padding = [before + more, 30, before, 40]
-        check_with_signs(x, b, fu=fu, fd=fd, up=up, down=down, padding=padding, clamp=0.75)
+        check_with_signs(x, b, padding=[before + more, 30, before, 40], **call)
 
 
 def test_words_of_tiles_without_clamped_samples_are_not_read():
     """Nor are they written: neighbouring blocks differ, and the memory has been used before."""
-    torch.manual_seed(0)
-    f = make_filter(12, "cuda")
     x, b = make_inputs((4, 64, 64, 160), torch.half, "cuda")
     x[..., :60] *= 8
     x[..., 60:] /= 32
     used_before = torch.full((1 << 26,), -1, dtype=torch.int, device="cuda")
     del used_before
-    check_with_signs(x, b / 32, fu=f, fd=f, up=2, down=2, padding=11, clamp=0.75)
+    check_with_signs(x, b / 32, padding=11, clamp=0.75)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_signs_of_one_kernel_are_read_by_another(dtype):
     """Written on tensor cores and on the CPU, read by both."""
-    torch.manual_seed(0)
     f = make_filter(12)
     x, b = make_inputs((4, 64, 61, 75), dtype)
     calls = []
@@ -120,18 +108,14 @@ torch.testing.assert_close(y, filtered_lrelu(x, f, f, up=2, down=2, padding=11, 
 
 
 def test_without_a_compiler_another_kernel_runs():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, check=True
-    )
     words = "stylegan.filtered_lrelu: nvcc was not found; a slower kernel runs instead"
-    assert done.stderr.count(words) == 1
+    assert run_program(WITHOUT_COMPILER).stderr.count(words) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_same_input_same_bits(dtype):
-    f = make_filter(12, "cuda")
     x, b = make_inputs((4, 64, 61, 75), dtype, "cuda")
-    call = {"fu": f, "fd": f, "up": 2, "down": 2, "padding": 11, "clamp": 0.75}
+    call = call_of(x, padding=11, clamp=0.75)
     assert bits(results(x, b, **call)) == bits(results(x, b, **call))
 
 

@@ -1,11 +1,10 @@
 """filtered_lrelu: the signs and clamps that its backward pass reads."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from flr_testing import make_inputs
 from op_testing import DEVICES
+from subclasses import Dispatched
 from torch.func import vmap
 
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
@@ -67,18 +66,12 @@ def test_the_sign_map_as_it_is_documented(phase, device):
 
 
 def test_no_signs_where_nobody_needs_gradients():
-    seen = []
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            seen.append(func.name())
-            return func(*args, **(kwargs or {}))
-
     x, b = make_inputs((1, 2, 8, 8))
-    with Watch():
+    with Dispatched() as dispatched:
         filtered_lrelu(x, None, None, b)
         filtered_lrelu(x.requires_grad_(), None, None, b)
         with torch.no_grad():
             filtered_lrelu(x, None, None, b)
     plain, forward = "lltm_jit::filtered_lrelu", "lltm_jit::filtered_lrelu_forward"
-    assert [name for name in seen if name.startswith("lltm_jit")] == [plain, forward, plain]
+    ours = [name for name in dispatched.names if name.startswith("lltm_jit")]
+    assert ours == [plain, forward, plain]

@@ -1,6 +1,4 @@
-"""upfirdn2d: agreement with its definition and with SciPy; memory."""
-
-from __future__ import annotations
+"""upfirdn2d beside its definition and SciPy, with its derivatives, and what is made of it."""
 
 import itertools
 from functools import partial
@@ -10,22 +8,19 @@ import pytest
 import scipy.signal
 import torch
 import torch.nn.functional as F
-from op_testing import (
-    DEVICES,
-    DTYPES,
-    assert_threads_change_no_bit,
-)
+from op_testing import DEVICES, DTYPES, assert_threads_change_no_bit, results_and_gradients
 from subclasses import Logged, Recorder
-from upfirdn2d_testing import Call, random_call
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import vmap
+from upfirdn2d_testing import FACTORS, Call, image, random_call
 
+from lltm_jit.ops.stylegan.resample_modules import Downsample2d, Filter2d, Upsample2d
+from lltm_jit.ops.stylegan2.upfirdn2d import upfirdn2d as port_upfirdn2d
 from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
-
-upfirdn2d_reference = partial(upfirdn2d, impl="ref")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_agrees_with_scipy(device):
-    """300 random cases, each axis filtered by SciPy."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         up, down, taps = (rng.integers(1, high, 2) for high in (5, 5, 65))
@@ -34,8 +29,7 @@ def test_agrees_with_scipy(device):
         expected = x
         for axis in (0, 1):
             expected = scipy.signal.upfirdn(h[axis], expected, up[axis], down[axis], axis=3 - axis)
-        padding = [n for axis in (0, 1) for n in (taps[axis] - 1, taps[axis] - up[axis])]
-        padding = [int(n) for n in padding]
+        padding = [int(n) for axis in (0, 1) for n in (taps[axis] - 1, taps[axis] - up[axis])]
         f = torch.from_numpy(np.outer(h[1], h[0])).to(device)
         actual = upfirdn2d(torch.from_numpy(x).to(device), f, up.tolist(), down.tolist(), padding)
         np.testing.assert_allclose(actual.cpu(), expected, rtol=1e-10, atol=1e-12)
@@ -78,19 +72,16 @@ def test_the_filter_has_a_dtype_of_its_own(dtype, device):
         for of_x in DTYPES:
             x = torch.randn(2, 8, 9, 7, device=device).to(of_x)
             f = torch.randn(taps, device=device).to(dtype)
-            Call(x, f, (2, 2), (1, 1), [taps] * 4, False, 1.0).check()
+            Call(x, f, (2, 2), padding=[taps] * 4).check()
 
 
 @pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_the_number_of_threads_changes_no_bit(format):
     x = torch.randn(2, 5, 37, 61).to(memory_format=format).requires_grad_()
     f = setup_filter([1, 3, 3, 1])
-
-    def results():
-        y = upsample2d(downsample2d(x, f), f)
-        return [y, *torch.autograd.grad(y.square().sum(), x)]
-
-    assert_threads_change_no_bit(results)
+    assert_threads_change_no_bit(
+        lambda: results_and_gradients(lambda x: upsample2d(downsample2d(x, f), f), [x])
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -102,17 +93,14 @@ def test_16_bit_results_are_rounded_once(device):
     assert torch.equal(upfirdn2d(x, f).cpu(), exact.half())
 
 
-# ------------------------------------------------------------------------- functions made of it --
-
-
 def test_setup_filter():
     expected = torch.tensor([1.0, 3, 3, 1]).outer(torch.tensor([1.0, 3, 3, 1])) / 64
     assert torch.equal(setup_filter([1, 3, 3, 1]), expected)
     assert torch.equal(setup_filter(np.array([1, 3, 3, 1]), gain=4), 4 * expected)
     assert torch.equal(setup_filter([1] * 8), torch.full((8,), 1 / 8))
     assert torch.equal(setup_filter([1, 3], separable=True, gain=4), torch.tensor([0.5, 1.5]))
-    assert torch.equal(setup_filter([1, 3], normalize=False, flip_filter=True, separable=True),
-                       torch.tensor([3.0, 1.0]))  # fmt: skip
+    flipped = setup_filter([1, 3], normalize=False, flip_filter=True, separable=True)
+    assert flipped.tolist() == [3, 1]
     assert torch.equal(setup_filter(None), torch.ones(1, 1))
     assert torch.equal(setup_filter(5), torch.ones(1, 1))
     mine = torch.tensor([[1.0, 2.0]])
@@ -128,21 +116,17 @@ def test_paddings(taps, device):
     x = torch.randn(1, 2, 8, 12, device=device)
     f = torch.randn(taps, taps + 1, device=device)
     same = filter2d(x, f)
-    assert torch.equal(
-        same,
-        upfirdn2d(x, f, padding=[(taps + 1) // 2, taps // 2, taps // 2, (taps - 1) // 2]),
-    )
+    sides = [(taps + 1) // 2, taps // 2, taps // 2, (taps - 1) // 2]
+    assert torch.equal(same, upfirdn2d(x, f, padding=sides))
     assert same.shape == x.shape
     assert filter2d(x, f, [1, 2, 3, 4]).shape == (1, 2, 15, 15)
     for factor in (1, 2, 3):
         up = upsample2d(x, f, factor, gain=3)
-        before_x, after_x = (taps + factor) // 2, (taps + 1 - factor) // 2
-        before_y, after_y = (taps + factor - 1) // 2, (taps - factor) // 2
-        sides = [before_x, after_x, before_y, after_y]
+        after = [(taps + 1 - factor) // 2, (taps - factor) // 2]
+        sides = [(taps + factor) // 2, after[0], (taps + factor - 1) // 2, after[1]]
         assert torch.equal(up, upfirdn2d(x, f, factor, 1, sides, gain=3 * factor**2))
         down = downsample2d(x, f, factor)
-        before_x, before_y = (taps - factor + 2) // 2, (taps - factor + 1) // 2
-        sides = [before_x, (taps + 1 - factor) // 2, before_y, (taps - factor) // 2]
+        sides = [(taps - factor + 2) // 2, after[0], (taps - factor + 1) // 2, after[1]]
         assert torch.equal(down, upfirdn2d(x, f, 1, factor, sides))
     assert upsample2d(x, f, [3, 2], [1, 0]).shape == (1, 2, 16, 38)
 
@@ -176,7 +160,82 @@ def test_the_reference_is_the_definition():
     padded = F.pad(torch.stack([x, *torch.zeros(2, 5)], 1).flatten(), (3, 2))
     products = padded.unfold(0, 4, 1) @ f.flip(0)
     expected = 1.5 * products[::2]
-    actual = upfirdn2d_reference(
-        x.view(1, 1, 1, 5), f.view(1, 4), (3, 1), (2, 1), [3, 2, 0, 0], gain=1.5
-    )
+    call = ((3, 1), (2, 1), [3, 2, 0, 0], False, 1.5)
+    actual = upfirdn2d(x.view(1, 1, 1, 5), f.view(1, 4), *call, impl="ref")
     torch.testing.assert_close(actual.flatten(), expected)
+
+
+FILTERS = {
+    "none": None,
+    "separable": torch.tensor([1.0, 3.0, 2.0]),
+    "2-D": torch.arange(1.0, 7.0).view(2, 3),
+    "long": torch.arange(1.0, 14.0),
+}
+
+
+@pytest.mark.thinned
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize(("up", "down"), FACTORS)
+@pytest.mark.parametrize("flip", [False, True])
+def test_gradients(flip, up, down, name, device):
+    f = None if FILTERS[name] is None else FILTERS[name].to(device)
+    padding = [12, -1, 3, 12] if name == "long" else [2, -1, 3, 1]
+
+    def function(x):
+        return upfirdn2d(x, f, up, down, padding, flip, 0.5)
+
+    x = image(1, 2, 3, 4, dtype=torch.double, device=device).requires_grad_()
+    assert gradcheck(function, x, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, x)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("function", [upsample2d, downsample2d, filter2d])
+@pytest.mark.parametrize("taps", [4, 5, 12])
+def test_gradients_of_wide_images(taps, function, device):
+    """Through the kernels for large images, in float and both memory formats."""
+    f = torch.randn(taps, device=device)
+    for channels_last in (False, True):
+        x = image(2, 8, 36, 52, device=device, channels_last=channels_last).requires_grad_()
+        results = [function(x, f, impl=impl) for impl in ("cuda", "ref")]
+        weight = torch.randn_like(results[0])
+        actual, expected = (torch.autograd.grad(y, x, weight)[0] for y in results)
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+        assert actual.stride() == x.stride()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_vmap_over_filters(device):
+    x, filters = torch.randn(2, 2, 5, 6, device=device), torch.randn(3, 3, 4, device=device)
+    expected = torch.stack([filter2d(x, f) for f in filters])
+    torch.testing.assert_close(vmap(filter2d, in_dims=(None, 0))(x, filters), expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_modules(device):
+    x, f = torch.randn(2, 3, 8, 8, device=device), setup_filter([1, 3, 3, 1], device)
+    pairs = [
+        (Upsample2d([1, 3, 3, 1], gain=2), upsample2d(x, f, gain=2)),
+        (Downsample2d([1, 3, 3, 1], down=4), downsample2d(x, f, 4)),
+        (Filter2d([1, 3, 3, 1], padding=1), filter2d(x, f, 1)),
+    ]
+    for module, expected in pairs:
+        module = module.to(device)
+        torch.testing.assert_close(module(x), expected)
+        assert module.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
+        assert list(module.state_dict()) == ["f"]
+    assert str(Upsample2d([1, 3], up=2)) == "Upsample2d(2, taps=[2, 2])"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float])
+def test_the_port_of_stylegan2(dtype, device):
+    x = torch.randn(2, 3, 8, 9, device=device).to(dtype)
+    kernel = torch.randn(3, 4, device=device).to(dtype)
+    for up, down, pad in ((1, 1, (0, 0)), (2, 1, (2, 1)), (1, 2, (1, 3)), (2, 2, (3, -1))):
+        expected = upfirdn2d(x, kernel, up, down, [*pad, *pad], impl="ref")
+        for call in ((up, down, pad), (up, up, down, down, *pad, *pad)):
+            torch.testing.assert_close(port_upfirdn2d(x, kernel, *call), expected)
+    expected = upfirdn2d(x, kernel, (1, 2), (3, 1), [4, 5, 2, 3], impl="ref")
+    torch.testing.assert_close(port_upfirdn2d(x, kernel, 1, 2, 3, 1, 4, 5, 2, 3), expected)

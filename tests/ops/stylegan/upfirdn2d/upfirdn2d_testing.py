@@ -1,9 +1,6 @@
 """What the tests of upfirdn2d share: random calls, and their exact results."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -12,39 +9,39 @@ from torch import Tensor
 
 from lltm_jit.ops.stylegan.upfirdn2d import upfirdn2d
 
-upfirdn2d_reference = partial(upfirdn2d, impl="ref")
-
 FACTORS = [((1, 1), (1, 1)), ((2, 2), (1, 1)), ((1, 1), (2, 2)), ((3, 1), (2, 4))]
+
+
+def image(
+    *shape: int,
+    dtype: torch.dtype = torch.float,
+    device: str = "cpu",
+    channels_last: bool = False,
+) -> Tensor:
+    x = torch.randn(shape, device=device).to(dtype)
+    return x.to(memory_format=torch.channels_last) if channels_last else x
 
 
 @dataclass
 class Call:
     x: Tensor
     f: Tensor | None
-    up: tuple[int, int]
-    down: tuple[int, int]
-    padding: list[int]
-    flip_filter: bool
-    gain: float
-
-    def run(self) -> Tensor:
-        options = (self.up, self.down, self.padding, self.flip_filter, self.gain)
-        return upfirdn2d(self.x, self.f, *options)
-
-    def reference(self, x: Tensor, sizes: bool = False) -> Tensor:
-        """The result, of the sizes of the taps if that of x is of its sizes."""
-        f = None if self.f is None else self.f.cpu().abs() if sizes else self.f.cpu()
-        gain = abs(self.gain) if sizes else self.gain
-        options = (self.up, self.down, self.padding, self.flip_filter, gain)
-        return upfirdn2d_reference(x, f, *options)
+    up: tuple[int, int] = (1, 1)
+    down: tuple[int, int] = (1, 1)
+    padding: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    flip_filter: bool = False
+    gain: float = 1.0
 
     def check(self) -> None:
-        x = self.x.cpu()
-        exact, baseline = self.reference(x.double()), self.reference(x)
+        options = (self.up, self.down, self.padding, self.flip_filter)
+        x, f = self.x.cpu(), None if self.f is None else self.f.cpu()
+        exact = upfirdn2d(x.double(), f, *options, self.gain, impl="ref")
+        baseline = upfirdn2d(x, f, *options, self.gain, impl="ref")
+        sizes = None if f is None else f.abs()
+        parts = upfirdn2d(x.double().abs(), sizes, *options, abs(self.gain), impl="ref")
+        actual = upfirdn2d(self.x, self.f, *options, self.gain).cpu()
         # Tensor cores take taps in parts.
         on_tensor_cores = self.x.is_cuda and self.x.dtype.itemsize == 2
-        parts = self.reference(x.double().abs(), sizes=True)
-        actual = self.run().cpu()
         # A sum of many parts is rounded as often.
         assert_accurate(actual, exact, baseline, ulps=2, parts=parts, sums=on_tensor_cores)
 

@@ -1,13 +1,10 @@
-#include "channel_ops.h"
+#include "parameter.h"
 
 #include <torch/csrc/utils/pybind.h>
 
 #include "core/elementwise/host.h"
 
 namespace lltm_jit {
-
-at::Tensor channel_sum(const at::Tensor& x, int64_t dim);  // in channel_ops_cpu.cpp
-
 namespace {
 
 at::Tensor leaky_relu(const at::Tensor& x, double slope) {
@@ -17,7 +14,4 @@ at::Tensor leaky_relu(const at::Tensor& x, double slope) {
 }  // namespace
 }  // namespace lltm_jit
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("leaky_relu", &lltm_jit::leaky_relu);
-  m.def("channel_sum", &lltm_jit::channel_sum);
-}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("leaky_relu", &lltm_jit::leaky_relu); }

@@ -1,11 +1,10 @@
-// An operator that proves core's elementwise loops.
 #pragma once
 
 #include "core/elementwise/maths.h"
 
 namespace lltm_jit {
 
-// An operator with a parameter.
+// An elementwise operator with a parameter.
 struct LeakyRelu {
   static constexpr bool kIntegers = false;
   static constexpr int kInputs = 1;   // x

@@ -1,5 +1,5 @@
-#include "channel_ops.h"
 #include "core/elementwise/cuda.cuh"
+#include "parameter.h"
 
 namespace lltm_jit {
 template cudaError_t launch_elementwise(const ElementwiseArgs<LeakyRelu>&, cudaStream_t);
