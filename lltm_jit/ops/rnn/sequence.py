@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import jit, native
-from lltm_jit._library import autocasts, define, refuse_non_tensor
+from lltm_jit._library import autocasts, define, refuse_wrong_types
 
 if TYPE_CHECKING:
     from lltm_jit.jit.variants import Variant
@@ -60,8 +60,6 @@ define(
     "input_gates_backward(Tensor grad_gates, Tensor input, Tensor weight_ih, bool[3] output_mask, "
     "bool tf32=False) -> (Tensor, Tensor, Tensor)",
 )
-
-_TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "control")
 
 own_cells: dict[str, str] = {}  # the cells of recurrent_cell(), by the names of types and classes
 
@@ -253,9 +251,7 @@ def recurrent_sequence(
         name = own_cells.get(cell, cell)
         return run_sequence(name, args, reverse, uses_tf32(gates), bidirectional)
     except (AttributeError, TypeError, RuntimeError):  # gates may be no tensor
-        for name, value in zip(_TENSORS, args, strict=True):
-            optional = name not in ("gates", "weight_hh")
-            refuse_non_tensor("recurrent_sequence", name, value, optional=optional)
+        refuse_wrong_types("recurrent_sequence", args)
         raise
 
 

@@ -13,7 +13,7 @@ from typing import NoReturn, SupportsIndex, TypeGuard
 import torch
 from torch import Tensor
 
-from lltm_jit._library import DTYPES, autocasts, refuse, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import DTYPES, refuse, refuse_non_tensor
 
 Factor = int | Sequence[int]  # one number for both axes, or [x, y]
 Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
@@ -80,35 +80,6 @@ def check_floats(function: str, name: str, tensor: Tensor) -> None:
     """Refuse a tensor of another dtype than the operators compute in."""
     if tensor.dtype not in DTYPES:
         refuse(function, f"{name} to have dtype half, bfloat16, float or double", tensor.dtype)
-
-
-def check_bias(
-    function: str, input_name: str, input: Tensor, bias_name: str, bias: Tensor | None, dim: int
-) -> Tensor | None:
-    """The bias of dimension `dim`, as autocast makes it; one that does not fit is refused."""
-    refuse_non_tensor(function, input_name, input)
-    check_floats(function, input_name, input)
-    if bias is None:
-        return None
-    refuse_non_tensor(function, bias_name, bias, optional=True)
-    if autocasts(input) and bias.is_floating_point():
-        bias = bias.to(input.dtype)
-    if bias.dtype != input.dtype:
-        wanted = f"{bias_name} to have the dtype of {input_name} ({input.dtype})"
-        refuse(function, wanted, bias.dtype)
-    if bias.device != input.device:
-        wanted = f"{bias_name} to be on the device of {input_name} ({input.device})"
-        refuse(function, wanted, bias.device)
-    refuse_non_number(function, "dim", dim, whole=True)
-    if not -input.ndim <= dim < input.ndim:
-        refuse(function, f"dim to be one of the {input.ndim} dimensions of {input_name}", dim)
-    shape = list(bias.shape)
-    if bias.ndim != 1:
-        refuse(function, f"{bias_name} to have 1 dimensions [channels]", f"shape {shape}")
-    if shape != [input.shape[dim]]:
-        wanted = f"{bias_name} to have shape [{input_name}.shape[{dim}]] = [{input.shape[dim]}]"
-        refuse(function, wanted, shape)
-    return bias
 
 
 def check_filter(function: str, name: str, f: Tensor | None, x: Tensor) -> None:

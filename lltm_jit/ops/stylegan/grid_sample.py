@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import jvp, vjp
 
-from lltm_jit._library import refuse, refuse_non_tensors
+from lltm_jit._library import refuse, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import check_floats
 
 _MODES = (0, 0, False)  # aten's numbers: bilinear, zeros outside, corners not aligned
@@ -47,7 +47,6 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
         >>> grid_sample(image, torch.zeros(1, 1, 1, 2))  # halfway between the two pixels
         tensor([[[[2.]]]])
     """
-    refuse_non_tensors(grid_sample, (input, grid))
     _check(input, grid)
     dtype = torch.promote_types(torch.promote_types(input.dtype, grid.dtype), torch.float)
     # torch's operator has no forward mode, so torch operations replace it there.
@@ -77,7 +76,8 @@ def _composed(input: Tensor, grid: Tensor) -> Tensor:
 
 
 def _check(input: Tensor, grid: Tensor) -> None:
-    for name, tensor in (("input", input), ("grid", grid)):
+    for name, tensor in {"input": input, "grid": grid}.items():
+        refuse_non_tensor("grid_sample", name, tensor)
         check_floats("grid_sample", name, tensor)
     if input.dim() != 4:
         refuse("grid_sample", "input to have shape [N, C, H, W]", [*input.shape])

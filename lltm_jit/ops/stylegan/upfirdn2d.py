@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse, refuse_non_bool, refuse_non_number, refuse_non_tensors
+from lltm_jit._library import define, refuse, refuse_non_bool, refuse_non_number, refuse_wrong_types
 from lltm_jit.ops.stylegan._arguments import (
     Factor,
     Padding,
@@ -128,7 +128,7 @@ def _resample(
         with without_autocast(x):
             return torch.ops.lltm_jit.upfirdn2d(x, f, *pairs, sides, flip_filter, gain)
     except (AttributeError, TypeError, RuntimeError):
-        refuse_non_tensors(upfirdn2d, (x, f), optional=("f",))
+        refuse_wrong_types("upfirdn2d", (x, f))
         pair(function, "up", up)  # a call of the kernels has not checked it
         pair(function, "down", down)
         refuse_wrong_sides(function, padding)
