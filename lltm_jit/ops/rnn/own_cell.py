@@ -52,8 +52,7 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
 
     _source: _Source
 
-    if TYPE_CHECKING:
-        __call__: Call[State]
+    __call__: Call[State]
 
     @classmethod
     def reload(cls) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from lltm_jit import native
-from lltm_jit._library import autocasts, refuse, when_imported
+from lltm_jit._library import refuse, when_imported
 
 _NAMES = ("cuda", "ref")
 _chosen: list[list[str]] = []  # choices of implementation(), for all threads; the newest is last
@@ -83,11 +83,6 @@ def formula(name: str, *args: Any) -> Any:
 
 # torch.compile cannot look into it, but can trace what it calls.
 when_imported("torch._dynamo", lambda dynamo: dynamo.allow_in_graph(formula))
-
-
-def without_autocast(tensor: Tensor) -> AbstractContextManager:
-    """Switch autocast off for operators, which choose their own dtypes."""
-    return torch.autocast(tensor.device.type, enabled=False) if autocasts(tensor) else nullcontext()
 
 
 def _check(function: str, impl: str) -> None:

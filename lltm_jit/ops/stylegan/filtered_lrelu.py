@@ -12,11 +12,7 @@ from torch import Tensor
 from lltm_jit import native
 from lltm_jit._library import autocasts, define, refuse_non_bool, refuse_wrong_types
 from lltm_jit.jit import variants
-from lltm_jit.ops.stylegan._arguments import (
-    check_filter,
-    refuse_wrong_sides,
-    sides_of,
-)
+from lltm_jit.ops.stylegan._arguments import check_filter, sides_of
 from lltm_jit.ops.stylegan._implementation import formula, run
 
 _FILTERS = "Tensor? fu, Tensor? fd"
@@ -132,7 +128,7 @@ def filtered_lrelu(
         return run("filtered_lrelu", args, impl, _formula)
     except (AttributeError, RuntimeError, TypeError):
         refuse_wrong_types("filtered_lrelu", args)
-        refuse_wrong_sides("filtered_lrelu", padding)
+        sides_of("filtered_lrelu", padding, checked=True)
         raise
 
 
