@@ -291,4 +291,4 @@ def _learn_cells(module: ModuleType) -> None:
             layer.cell = CELLS[name]
 
 
-native.when_used.setdefault("rnn", []).append(_learn_cells)
+native.when_used["rnn"].append(_learn_cells)
