@@ -6,9 +6,9 @@ autocast, vmap) are in ``kernels/<family>/``, and are replaced with the compiled
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -48,18 +48,21 @@ def autocasts(tensor: torch.Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def refuse_non_tensors(
-    function: Callable, args: Iterable[object], optional: Collection[str] = ()
-) -> None:
-    """Raise for the first argument of a call that is no tensor; those in `optional` may be None.
+def refuse_wrong_types(operator: str, args: Iterable[object]) -> None:
+    """Raise for the first argument of a call that has not the type of the operator's schema.
 
     This is for calls that have failed: a check before each call would cost time in all of them.
+    Lists and texts are not checked.
 
     Raises:
         TypeError: there is such an argument.
     """
-    for name, value in zip(inspect.signature(function).parameters, args, strict=False):
-        refuse_non_tensor(function.__name__, name, value, optional=name in optional)
+    schema = getattr(torch.ops.lltm_jit, operator).default._schema
+    for argument, value in zip(schema.arguments, args, strict=False):
+        kind = str(argument.type).removeprefix("Optional[").removesuffix("]")
+        if refuse_other := _CHECKS.get(kind):
+            optional = isinstance(argument.type, torch.OptionalType)
+            refuse_other(operator, argument.name, value, optional=optional)
 
 
 def refuse_non_tensor(function: str, name: str, value: object, optional: bool = False) -> None:
@@ -73,14 +76,14 @@ def refuse_non_tensor(function: str, name: str, value: object, optional: bool = 
     _refuse_type(function, name, value, "a tensor", optional)
 
 
-def refuse_non_bool(function: str, name: str, value: object) -> None:
-    """Raise for a flag that is no bool.
+def refuse_non_bool(function: str, name: str, value: object, optional: bool = False) -> None:
+    """Raise for a flag that is no bool; an `optional` one may be None.
 
     Raises:
         TypeError: it is not a bool.
     """
-    if not isinstance(value, bool):
-        _refuse_type(function, name, value, "a bool")
+    if not (isinstance(value, bool) or (value is None and optional)):
+        _refuse_type(function, name, value, "a bool", optional)
 
 
 def refuse_non_number(
@@ -102,12 +105,12 @@ def refuse_non_number(
         _refuse_type(function, name, value, "an int" if whole else "a number", optional)
 
 
-def refuse_non_numbers(
-    function: str, whole: Collection[str] = (), optional: Collection[str] = (), **values: object
-) -> None:
-    """The same for several arguments; `whole` and `optional` have the names of some."""
-    for name, value in values.items():
-        refuse_non_number(function, name, value, name in whole, name in optional)
+_CHECKS: dict[str, Callable[..., None]] = {  # by the types of schemas
+    "Tensor": refuse_non_tensor,
+    "bool": refuse_non_bool,
+    "int": partial(refuse_non_number, whole=True),
+    "float": refuse_non_number,
+}
 
 
 def refuse_wrong_size(function: str, name: str, size: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
 
 import torch
@@ -15,6 +15,7 @@ from lltm_jit import native
 from lltm_jit._library import OPERATORS, on_define
 
 Shape: TypeAlias = Sequence[int]
+Formula: TypeAlias = Callable[[SimpleNamespace], float]
 
 
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
@@ -49,52 +50,39 @@ def count_flops(counter: ModuleType) -> None:
     def count(names: Sequence[str]) -> None:
         for name in names:
             operator = getattr(torch.ops.lltm_jit, name)
-            counter.register_flop_formula(operator)(_FLOPS.get(name, _none))
+            formula = partial(_flops, operator.default._schema, _FLOPS.get(name, lambda call: 0))
+            counter.register_flop_formula(operator)(formula)
 
     for names in OPERATORS.values():
         count(names)
     on_define.append(count)
 
 
-# The functions below get each tensor argument as its shape.
+def _flops(schema: Any, formula: Formula, *args: Any, out_shape: Any, **named: Any) -> int:
+    """The FLOPs of a call. A formula gets the arguments by name, tensors as their shapes, and
+    `result`, the shape of the first result.
+    """
+    names = (argument.name for argument in schema.arguments)
+    given = {**dict(zip(names, args, strict=False)), **named}
+    result = out_shape if len(schema.returns) == 1 else out_shape[0]
+    return round(formula(SimpleNamespace(**given, result=result)))
 
 
-def _none(*args: Any, **others: Any) -> int:
-    return 0
+def _input_gates(call: SimpleNamespace) -> int:
+    return 2 * prod(call.input[:-1]) * prod(call.weight_ih)
 
 
-def _input_gates(input: Shape, weight_ih: Shape, *args: Any, **others: Any) -> int:
-    return 2 * prod(input[:-1]) * prod(weight_ih)
+def _sequence(call: SimpleNamespace) -> int:
+    return 2 * prod(call.gates[:2]) * prod(call.weight_hh)
 
 
-def _input_gates_backward(
-    grad: Shape, input: Shape, weight_ih: Shape, output_mask: Sequence[bool], *args: Any, **_: Any
-) -> int:
-    return sum(output_mask[:2]) * _input_gates(input, weight_ih)
+def _cell(call: SimpleNamespace) -> int:
+    return 2 * call.input[0] * prod(call.weights)
 
 
-def _sequence(gates: Shape, weight_hh: Shape, *args: Any, **others: Any) -> int:
-    return 2 * prod(gates[:2]) * prod(weight_hh)
-
-
-def _sequence_backward(*args: Any, **others: Any) -> int:
-    gates, weight_hh, output_mask = args[3], args[4], args[17]
-    return (1 + output_mask[1]) * _sequence(gates, weight_hh)
-
-
-def _cell(input: Shape, weights: Shape, *args: Any, **others: Any) -> int:
-    return 2 * input[0] * prod(weights)
-
-
-def _cell_backward(*args: Any, **others: Any) -> int:
-    input, weights, output_mask = args[2], args[3], args[9]
-    of_inputs = output_mask[0] or output_mask[3]
-    return (of_inputs + output_mask[1]) * _cell(input, weights)
-
-
-def _tutorial_backward(*args: Any, **others: Any) -> int:
-    X, weights = args[6], args[8]
-    return 2 * _cell(X, weights)
+def _cell_backward(call: SimpleNamespace) -> int:
+    of_input, of_weights, _, of_h, _ = call.output_mask
+    return ((of_input or of_h) + of_weights) * _cell(call)
 
 
 def _taps(f: Shape | None, factors: Sequence[int]) -> float:
@@ -106,48 +94,25 @@ def _taps(f: Shape | None, factors: Sequence[int]) -> float:
     return sum(f[0] / factor for factor in factors)
 
 
-def _upfirdn2d(
-    x: Shape, f: Shape | None, up: Sequence[int], *args: Any, out_shape: Shape, **others: Any
-) -> int:
-    return round(2 * prod(out_shape) * _taps(f, up))
-
-
-def _filtered_lrelu(
-    x: Shape, fu: Shape | None, fd: Shape | None, b: Shape | None, up: int, down: int,
-    *args: Any, out_shape: Any, **others: Any,
-) -> int:  # fmt: skip
-    y = out_shape if isinstance(out_shape[0], int) else out_shape[0]
-    return _both_filters(y, fu, fd, up, down)
-
-
-def _filtered_lrelu_linear(
-    x: Shape, signs: Shape, fu: Shape | None, fd: Shape | None, up: int, down: int,
-    *args: Any, out_shape: Any, **others: Any,
-) -> int:  # fmt: skip
-    return _both_filters(out_shape[0], fu, fd, up, down)
-
-
-def _both_filters(y: Shape, fu: Shape | None, fd: Shape | None, up: int, down: int) -> int:
+def _filtered_lrelu(call: SimpleNamespace) -> float:
     """Between the filters there are `down` squared times as many samples as after them."""
-    between = prod(y) * down * down
-    return round(2 * (between * _taps(fu, (up, up)) + prod(y) * _taps(fd, (1, 1))))
+    between = call.down**2 * _taps(call.fu, (call.up, call.up))
+    return 2 * prod(call.result) * (between + _taps(call.fd, (1, 1)))
 
 
-_FLOPS: dict[str, Callable[..., int]] = {
+_FLOPS: dict[str, Formula] = {
     "input_gates": _input_gates,
-    "input_gates_backward": _input_gates_backward,
-    "recurrent_sequence": _sequence,
-    "recurrent_sequence_states": _sequence,
-    "recurrent_sequence_forward": _sequence,
-    "recurrent_sequence_backward": _sequence_backward,
-    "lltm_cell": _cell,
-    "lltm_cell_aten": _cell,
-    "lltm_cell_forward": _cell,
-    "lltm_forward": _cell,
+    "input_gates_backward": lambda call: sum(call.output_mask[:2]) * _input_gates(call),
+    **dict.fromkeys(
+        ("recurrent_sequence", "recurrent_sequence_states", "recurrent_sequence_forward"),
+        _sequence,
+    ),
+    "recurrent_sequence_backward": lambda call: (1 + call.output_mask[1]) * _sequence(call),
+    **dict.fromkeys(("lltm_cell", "lltm_cell_aten", "lltm_cell_forward", "lltm_forward"), _cell),
     "lltm_cell_backward": _cell_backward,
-    "lltm_backward": _tutorial_backward,
-    "upfirdn2d": _upfirdn2d,
-    "filtered_lrelu": _filtered_lrelu,
-    "filtered_lrelu_forward": _filtered_lrelu,
-    "filtered_lrelu_linear": _filtered_lrelu_linear,
+    "lltm_backward": lambda call: 4 * call.X[0] * prod(call.weights),
+    "upfirdn2d": lambda call: 2 * prod(call.result) * _taps(call.f, call.up),
+    **dict.fromkeys(
+        ("filtered_lrelu", "filtered_lrelu_forward", "filtered_lrelu_linear"), _filtered_lrelu
+    ),
 }

@@ -7,6 +7,7 @@ its build.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ AT_IMPORT = ("rnn",)  # the families that importing the package loads
 LEAST_ARCHITECTURE = (7, 5)  # the oldest GPUs that the families' CUDA kernels run on
 
 # Functions to call with a family's module at its first use, and after a reload of the package.
-when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
+when_used: dict[str, list[Callable[[ModuleType], None]]] = defaultdict(list)
 when_reloaded: list[Callable[[], object]] = []
 
 _current: dict[str, Build] = {}
@@ -119,7 +120,7 @@ def use(build: Build) -> None:
         swap_ops(old.module if old else None, build.module)
         globals()[family] = build.module
         _current[family] = build
-        for listener in [*when_used.get(family, ())]:
+        for listener in [*when_used[family]]:
             listener(build.module)
         if placeholders := _placeholders.pop(family, None):
             placeholders.remove()

@@ -17,7 +17,7 @@ from torch.compiler import is_compiling
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse_non_tensors
+from lltm_jit._library import define, refuse_wrong_types
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Tensor])
 
@@ -54,15 +54,12 @@ def elementwise(*saved: str, composite: bool = False) -> Callable[[FunctionT], F
                     return getattr(torch.ops.lltm_jit, name)(*tensors, **named)
                 return getattr(native.basic, name)(*tensors)
             except (TypeError, RuntimeError):
-                refuse_wrong_arguments(*tensors, **named)
+                try:
+                    args = signature.bind(*tensors, **named).args
+                except TypeError as error:
+                    raise TypeError(f"{name}(): {error}") from None
+                refuse_wrong_types(name, args)
                 raise
-
-        def refuse_wrong_arguments(*tensors: Tensor, **named: Tensor) -> None:
-            try:
-                bound = signature.bind(*tensors, **named)
-            except TypeError as error:
-                raise TypeError(f"{name}(): {error}") from None
-            refuse_non_tensors(function, bound.args)
 
         inputs, backward = list(signature.parameters), [] if composite else ["grad", *saved]
         define("basic", f"{name}({_tensors(inputs)}) -> Tensor")

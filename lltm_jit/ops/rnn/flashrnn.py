@@ -6,26 +6,18 @@ the states of a cell, and G its gates.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from lltm_jit._library import DTYPES, refuse, refuse_non_tensor
 from lltm_jit.ops.rnn.sequence import run_sequence, run_states, uses_tf32
 
-
-class _Function(NamedTuple):
-    cell: str
-    states: int
-    gates: tuple[int, int, int]  # the numbers of gates of Wx, R and b
-
-
+# By function: the cell, its number of states, and the numbers of gates of Wx, R and b.
 _FUNCTIONS = {
-    "elman": _Function("rnn_tanh", 1, (1, 1, 1)),
-    "gru": _Function("gru", 1, (3, 3, 4)),
-    "lstm": _Function("lstm", 2, (4, 4, 4)),
-    "slstm": _Function("slstm", 4, (4, 4, 4)),
+    "elman": ("rnn_tanh", 1, (1, 1, 1)),
+    "gru": ("gru", 1, (3, 3, 4)),
+    "lstm": ("lstm", 2, (4, 4, 4)),
+    "slstm": ("slstm", 4, (4, 4, 4)),
 }
 
 
@@ -112,13 +104,14 @@ def _check(tensors: dict[str, Tensor | None], states: int, gates: tuple[int, int
         refuse_non_tensor("flashrnn", name, tensor, optional=name == "states")
     Wx = tensors["Wx"]
     assert Wx is not None
+    wanted = ""
     if Wx.dim() != 5:
         wanted = "Wx to have 5 dimensions [batch, steps, gates, heads, units]"
+    elif 0 in (Wx.size(1), Wx.size(3)):
+        wanted = "Wx to have at least one step and one head"
+    if wanted:
         refuse("flashrnn", wanted, f"shape {list(Wx.shape)}", ValueError)
     rows, steps, _, *head = Wx.shape
-    if 0 in (steps, head[0]):
-        wanted = "Wx to have at least one step and one head"
-        refuse("flashrnn", wanted, f"shape {list(Wx.shape)}", ValueError)
     if Wx.dtype not in DTYPES:
         refuse("flashrnn", "Wx to be half, bfloat16, float or double", Wx.dtype)
     shapes = {

@@ -128,8 +128,7 @@ class LayerNormLSTM(_LayerNormLayer):
     def extra_repr(self) -> str:
         return super().extra_repr() + (", carried=True" if self.carried else "")
 
-    if TYPE_CHECKING:
-        __call__: Call[tuple[Tensor, Tensor]]
+    __call__: Call[tuple[Tensor, Tensor]]
 
 
 @under_own_name
@@ -168,5 +167,4 @@ class LayerNormGRU(_LayerNormLayer):
         shapes = super()._shapes(*suffixes)
         return {name: shape for name, shape in shapes.items() if not name.startswith("bias")}
 
-    if TYPE_CHECKING:
-        __call__: Call[Tensor]
+    __call__: Call[Tensor]

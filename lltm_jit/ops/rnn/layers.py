@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lltm_jit.ops.rnn.recurrent_layer.types import Call
 
 
-LAYERS: dict[str, type[RecurrentLayer]] = {}  # by the name of their cell
 CELLS: dict[str, Cell] = {}  # once the library has described them
 
 
@@ -33,9 +32,6 @@ def cell_of(name: str) -> Cell:
 
 class _CellOfLibrary:
     """Stands for a layer's cell; the first use waits until the library has described it."""
-
-    def __set_name__(self, layer: type[RecurrentLayer], name: str) -> None:
-        LAYERS[layer.__name__.lower()] = layer
 
     def __get__(self, layer: RecurrentLayer | None, owner: type[RecurrentLayer]) -> Cell:
         _learn_cells(native.rnn)
@@ -69,8 +65,7 @@ class LLTM(RecurrentLayer):
 
     cell = _CellOfLibrary()
 
-    if TYPE_CHECKING:
-        __call__: Call[tuple[Tensor, Tensor]]
+    __call__: Call[tuple[Tensor, Tensor]]
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
@@ -134,8 +129,7 @@ class LSTM(RecurrentLayer, nn.LSTM):
             every[1:] = _as_autocast(given, every[1:])
         return outputs, [h_n, c_n], every
 
-    if TYPE_CHECKING:
-        __call__: Call[tuple[Tensor, Tensor]]
+    __call__: Call[tuple[Tensor, Tensor]]
 
 
 @under_own_name
@@ -175,8 +169,7 @@ class GRU(RecurrentLayer, nn.GRU):
         outputs, last, every = (_as_autocast(given, each) for each in (outputs, last, every))
         return outputs, last, every
 
-    if TYPE_CHECKING:
-        __call__: Call[Tensor]
+    __call__: Call[Tensor]
 
 
 @under_own_name
@@ -232,8 +225,7 @@ class RNN(RecurrentLayer, nn.RNN):
     def cell(self) -> Cell:  # type: ignore[override]
         return cell_of(f"rnn_{self.nonlinearity}")
 
-    if TYPE_CHECKING:
-        __call__: Call[Tensor]
+    __call__: Call[Tensor]
 
 
 class SLSTM(RecurrentLayer):
@@ -265,11 +257,17 @@ class SLSTM(RecurrentLayer):
 
     cell = _CellOfLibrary()
 
-    if TYPE_CHECKING:
-        __call__: Call[tuple[Tensor, Tensor, Tensor, Tensor]]
+    __call__: Call[tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
-LAYERS |= {"rnn_tanh": RNN, "rnn_relu": RNN}
+LAYERS: dict[str, type[RecurrentLayer]] = {  # by the names of their cells
+    "lltm": LLTM,
+    "lstm": LSTM,
+    "gru": GRU,
+    "slstm": SLSTM,
+    "rnn_tanh": RNN,
+    "rnn_relu": RNN,
+}
 
 
 def _as_autocast(given: Tensor, results: list[Tensor]) -> list[Tensor]:
@@ -293,4 +291,4 @@ def _learn_cells(module: ModuleType) -> None:
             layer.cell = CELLS[name]
 
 
-native.when_used.setdefault("rnn", []).append(_learn_cells)
+native.when_used["rnn"].append(_learn_cells)

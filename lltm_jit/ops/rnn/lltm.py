@@ -20,8 +20,8 @@ from lltm_jit._library import (
     define,
     refuse,
     refuse_non_tensor,
-    refuse_non_tensors,
     refuse_wrong_size,
+    refuse_wrong_types,
 )
 
 _CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
@@ -158,7 +158,7 @@ def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
             torch.ops.lltm_jit.lltm_cell_check(*args)
             return lltm_cell_reference(*cast("tuple[Tensor, ...]", args))
     except (TypeError, RuntimeError):
-        refuse_non_tensors(lltm_cell, args, optional=("bias",))
+        refuse_wrong_types("lltm_cell", args)
         raise
     refuse("lltm_cell", f"impl to be one of {IMPLEMENTATIONS}", repr(impl), ValueError)
 

@@ -5,14 +5,12 @@ Sizes: B is the batch size, I the input size, H the hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 import torch
 from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit._library import refuse_non_tensors
+from lltm_jit._library import refuse_wrong_types
 from lltm_jit.ops.rnn.lltm import operands_of
 
 
@@ -50,7 +48,7 @@ def lltm_forward(
         [[2, 7], [2, 12]]
     """
     args = operands_of("lltm_forward", input, weights, bias, old_h, old_cell)
-    return _call(lltm_forward, args, optional=("bias",))
+    return _call("lltm_forward", args)
 
 
 def lltm_backward(
@@ -91,18 +89,14 @@ def lltm_backward(
     """
     gates = (input_gate, output_gate, candidate_cell)
     args = (grad_h, grad_cell, new_cell, *gates, X, gate_weights, weights)
-    return _call(lltm_backward, args)
+    return _call("lltm_backward", args)
 
 
-def _call(
-    function: Callable, args: tuple[Tensor | None, ...], optional: Collection[str] = ()
-) -> list[Tensor]:
-    """Run the operator of a function's name."""
-    name = function.__name__
+def _call(name: str, args: tuple[Tensor | None, ...]) -> list[Tensor]:
     try:
         if torch.compiler.is_compiling() or has_torch_function(args):
             return getattr(torch.ops.lltm_jit, name)(*args)
         return getattr(native.rnn, name)(*args)
     except (TypeError, RuntimeError):
-        refuse_non_tensors(function, args, optional)
+        refuse_wrong_types(name, args)
         raise

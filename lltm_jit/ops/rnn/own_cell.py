@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lltm_jit import native
-from lltm_jit.jit import BuildError, LltmJitError, variants
+from lltm_jit.jit import Build, BuildError, LltmJitError, variants
 from lltm_jit.jit.user.progress import many
 from lltm_jit.ops.rnn._cell_text import CellText
 from lltm_jit.ops.rnn.layers import LAYERS
@@ -52,8 +52,7 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
 
     _source: _Source
 
-    if TYPE_CHECKING:
-        __call__: Call[State]
+    __call__: Call[State]
 
     @classmethod
     def reload(cls) -> None:
@@ -149,11 +148,13 @@ def _made(
         words = f"Layers of {cell} in {header}."
         body = {"cell": source.load(), "_source": source, "__doc__": words}
         made = under_own_name(type(title, (OwnCell,), body))
-        used, reloaded = native.when_used.setdefault("rnn", []), native.when_reloaded
-        used.append(source.tell)
-        reloaded.append(source.load)
-        weakref.finalize(made, used.remove, source.tell).atexit = False
-        weakref.finalize(made, reloaded.remove, source.load).atexit = False
+        told: list[tuple[list, Callable]] = [
+            (native.when_used["rnn"], source.tell),
+            (native.when_reloaded, source.load),
+        ]
+        for listeners, function in told:
+            listeners.append(function)
+            weakref.finalize(made, listeners.remove, function).atexit = False
         made = _classes.setdefault(identity, made)
         # By each name, recurrent_sequence() means the class that was made last.
         for known in {title, cell, cell.rpartition("::")[2]} - LAYERS.keys():
@@ -182,64 +183,69 @@ class _Source:
         self._given = given
         self._header = Path(given).absolute()  # the current directory may change
         self._text = CellText(self._header, given, cell)
-        self._cell = cell
-        self._include_paths = (_KERNELS, *(Path(path).absolute() for path in include_paths))
+        self._type = cell
+        folders = [Path(path).absolute() for path in include_paths]
+        self._include_paths = (_KERNELS, *folders)
         # Absolute paths, because they may be read again in another working directory or process.
-        places = [str(self._header), *map(str, self._include_paths[1:])]
-        self.asked = (places[0], cell, tuple(places[1:]))
-        digest = hashlib.sha256("\n".join(places).encode()).hexdigest()[:8]
-        self._place = f"{cell}.{digest}"
-        self._name = ""  # until the header has compiled
-        self._key = ""
+        self.asked = (str(self._header), cell, tuple(map(str, folders)))
+        digest = hashlib.sha256("\n".join(map(str, [self._header, *folders])).encode()).hexdigest()
+        self._place = f"{cell}.{digest[:8]}"
+        self._key = ""  # of the build in use
+        self._cell: Cell | None = None  # until the header has compiled
         self._library: ctypes.CDLL
         self._address = 0
-        self._sizes: list[int] = []
 
     def load(self) -> Cell:
         """Compile the header if needed, and let sequences use the cell."""
+        build = self._build()
+        if self._cell is None or build.info.key != self._key:
+            library = ctypes.CDLL(str(build.info.library))
+            sizes = (c_int * 10)()
+            library.recurrent_cell_sizes(sizes)
+            gates, states, parameters, *flags = sizes[:7]
+            # The first one's name is the same in every process, as an exported program needs it.
+            name = self._cell.name if self._cell else self._new_name()
+            cell = Cell(name, gates, states, parameters, *map(bool, flags))
+            if self._cell and self._cell != cell:
+                raise LltmJitError(
+                    f"{self._type} has {_counts(cell)} now, but layers were made with "
+                    f"{_counts(self._cell)}; call recurrent_cell() again"
+                )
+            library.recurrent_cell_faults.restype = c_int64
+            self._text.refuse_faults(library.recurrent_cell_faults(), gates, states, parameters)
+            kernel = f"rnn.sequence.{name}.{build.info.key}"
+            declare_kernels(kernel, self._include_paths[1:])
+            library.recurrent_cell_as.restype = c_void_p
+            self._address = library.recurrent_cell_as(
+                c_char_p(name.encode()), c_char_p(kernel.encode())
+            )
+            self._has_backward, self._linear, self._room = sizes[7:]
+            self._library, self._cell, self._key = library, cell, build.info.key
+            self.tell(native.rnn)
+        return self._cell
+
+    def _build(self) -> Build:
         if "\n" in self._given:
             raise BuildError(
                 "error: expected the path of a header, but got its text; put it into a file"
             )
         if not self._header.is_file():
             raise BuildError(f"error: there is no header {self._given}")
-        constants = (("CELL_HEADER", f'"{self._header}"'), ("CELL", self._cell))
         variant = variants.Variant(
             "rnn.recurrent_cell",
             _KERNELS / "rnn" / "sequence" / "variants" / "recurrent_cell.cpp",
             self._include_paths,
-            constants,
-            label=f"{self._cell} of {self._header.name}",
+            (("CELL_HEADER", f'"{self._header}"'), ("CELL", self._type)),
+            label=f"{self._type} of {self._header.name}",
         )
         try:
-            (build,) = variants.builds_of([variant])
+            return variants.builds_of([variant])[0]
         except BuildError as error:
             raise BuildError(self._text.placed(str(error)), **vars(error)) from None
-        if not self._name:
-            # The first one's name is the same in every process, as an exported program needs it.
-            number = next(_calls.setdefault(self._place, itertools.count(1)))
-            self._name = self._place if number == 1 else f"{self._place}.{number}"
-        if build.info.key != self._key:
-            library = ctypes.CDLL(str(build.info.library))
-            sizes = (c_int * 10)()
-            library.recurrent_cell_sizes(sizes)
-            if self._sizes and list(sizes)[:7] != self._sizes[:7]:
-                raise LltmJitError(
-                    f"{self._cell} has {_counts(sizes)} now, but layers were made with "
-                    f"{_counts(self._sizes)}; call recurrent_cell() again"
-                )
-            library.recurrent_cell_faults.restype = c_int64
-            self._text.refuse_faults(library.recurrent_cell_faults(), *sizes[:3])
-            kernel = f"rnn.sequence.{self._name}.{build.info.key}"
-            declare_kernels(kernel, self._include_paths[1:])
-            library.recurrent_cell_as.restype = c_void_p
-            self._address = library.recurrent_cell_as(
-                c_char_p(self._name.encode()), c_char_p(kernel.encode())
-            )
-            self._library, self._sizes, self._key = library, list(sizes), build.info.key
-            self.tell(native.rnn)
-        gates, states, parameters, *flags = self._sizes[:7]
-        return Cell(self._name, gates, states, parameters, *map(bool, flags))
+
+    def _new_name(self) -> str:
+        number = next(_calls.setdefault(self._place, itertools.count(1)))
+        return self._place if number == 1 else f"{self._place}.{number}"
 
     def tell(self, module: ModuleType) -> None:
         """Register the cell with a build of the family."""
@@ -247,49 +253,47 @@ class _Source:
 
     def check(self) -> None:
         """See :meth:`OwnCell.check`."""
-        gates, states, parameters, adds_gates, product, *_ = self._sizes
-        own_backward, linear, room = self._sizes[7:]
+        cell = self._cell
+        assert cell is not None
         # The numbers that a step reads; "" stands for one that C++ adds where there are none.
-        names = [f"x[{i}]" for i in range(gates)]
-        names += [""] if adds_gates else [f"h[{i}]" for i in range(gates)]
-        names += [f"p[{i}]" for i in range(parameters)] or [""]
-        names += [f"old[{i}]" for i in range(states)]
+        names = [f"x[{i}]" for i in range(cell.gates)]
+        names += [""] if cell.adds_gates else [f"h[{i}]" for i in range(cell.gates)]
+        names += [f"p[{i}]" for i in range(cell.parameters)] or [""]
+        names += [f"old[{i}]" for i in range(cell.states)]
         generator = torch.Generator().manual_seed(0)
-        numbers = torch.randn(_SAMPLES, room + states, dtype=torch.double, generator=generator)
-        samples = numbers.tolist()
+        shape = (_SAMPLES, self._room + cell.states)
+        samples = torch.randn(shape, dtype=torch.double, generator=generator).tolist()
         found = [self._compared(given) for given in samples]
         again = [self._compared(given) for given in samples[::-1]][::-1]
         for given, first, second in zip(samples, found, again, strict=True):
             if not all(map(_close, itertools.chain(*first), itertools.chain(*second))):
                 raise LltmJitError(
-                    self._text.line("step")
-                    + f": {self._cell}: step gives other numbers in a second call with the same "
-                    "arguments, but must be a pure function: without random numbers, statics and "
-                    f"globals; at {_at(names, given)}"
+                    f"{self._text.line('step')}: {self._type}: step gives other numbers in a "
+                    "second call with the same arguments, but must be a pure function: without "
+                    f"random numbers, statics and globals; at {_at(names, given)}"
                 )
+        claim, one, other = "kAddsGates", " from the gates' two parts", "from their sums"
+        if self._linear:
+            claim, one, other = "kLinear", "", "by its derivative by old"
+        states = cell.states if self._linear or (cell.adds_gates and cell.product) else 0
         for given, (dual, own, apart, added) in zip(samples, found, strict=True):
             for index, what in enumerate(names):
-                if own_backward and what and not _close(own[index], dual[index]):
+                if self._has_backward and what and not _close(own[index], dual[index]):
                     raise LltmJitError(
-                        self._text.line("step_backward")
-                        + f": the gradient of {what} is {own[index]:.6g}, but step()'s is "
-                        f"{dual[index]:.6g}, at {_at(names, given)}"
+                        f"{self._text.line('step_backward')}: the gradient of {what} is "
+                        f"{own[index]:.6g}, but step()'s is {dual[index]:.6g}, at "
+                        f"{_at(names, given)}"
                     )
-            for index in range(states if linear or (adds_gates and product) else 0):
+            for index in range(states):
                 if not _close(apart[index], added[index]):
-                    claim, one, other = (
-                        ("kLinear", "", "by its derivative by old")
-                        if linear
-                        else ("kAddsGates", " from the gates' two parts", "from their sums")
-                    )
                     raise LltmJitError(
-                        self._text.line(claim) + f": now[{index}] is {apart[index]:.6g}{one}, but "
+                        f"{self._text.line(claim)}: now[{index}] is {apart[index]:.6g}{one}, but "
                         f"{added[index]:.6g} {other}, at {_at(names, given)}"
                     )
 
     def _compared(self, given: list[float]) -> list[list[float]]:
         """Both derivatives of a step, and its states from the gates' parts and from their sums."""
-        _, states, *_, room = self._sizes
+        room, states = self._room, len(given) - self._room
         arrays = [(c_double * size)() for size in (room, room, states, states)]
         self._library.recurrent_cell_compare(
             (c_double * room)(*given[:room]), (c_double * states)(*given[room:]), *arrays
@@ -297,13 +301,13 @@ class _Source:
         return [list(array) for array in arrays]
 
 
-def _counts(sizes: Iterable[int]) -> str:
-    gates, states, parameters, adds, product, *normalises = list(sizes)[:7]
-    added = "without a product" if not product else "added" if adds else "not added"
-    if any(normalises):
-        added += ", normalised" if normalises[0] else ", normalised state"
-    kinds = f"{many(gates, 'gate')} ({added}), {many(states, 'state')}"
-    return f"{kinds} and {many(parameters, 'parameter')}"
+def _counts(cell: Cell) -> str:
+    added = "added" if cell.adds_gates else "not added"
+    added = added if cell.product else "without a product"
+    if cell.normalises:
+        added += ", normalised" if cell.normalises_gates else ", normalised state"
+    kinds = f"{many(cell.gates, 'gate')} ({added}), {many(cell.states, 'state')}"
+    return f"{kinds} and {many(cell.parameters, 'parameter')}"
 
 
 def _close(a: float, b: float) -> bool:

@@ -6,17 +6,19 @@ hidden unit.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.overrides import has_torch_function
 
 from lltm_jit import jit, native
-from lltm_jit._library import autocasts, define, refuse_non_tensor
+from lltm_jit._library import autocasts, define, refuse_wrong_types
 
 if TYPE_CHECKING:
     from lltm_jit.jit.variants import Variant
@@ -25,22 +27,21 @@ _INPUTS = (
     "Tensor gates, Tensor weight_hh, Tensor? bias_hh, Tensor? parameters, Tensor? h_0, "
     "Tensor? c_0, Tensor? control, bool reverse, str cell"
 )
+_OPTIONS = "bool tf32=False, bool bidirectional=False"
 
 define(
     "rnn",
-    f"recurrent_sequence({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
-    "(Tensor output, Tensor h_n, Tensor c_n)",
+    f"recurrent_sequence({_INPUTS}, {_OPTIONS}) -> (Tensor output, Tensor h_n, Tensor c_n)",
     # Also the cell states before each step, (L, S-1, B, H), after a reset; undefined for steps that
     # are skipped.
-    f"recurrent_sequence_states({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
+    f"recurrent_sequence_states({_INPUTS}, {_OPTIONS}) -> "
     "(Tensor output, Tensor h_n, Tensor c_n, Tensor saved_cells)",
     # The states after each step, (L, S, B, H), from these; not for a reversed sequence.
     "stack_states(Tensor output, Tensor c_n, Tensor saved_cells) -> Tensor",
     # Also the tensors that autograd needs: the gates' sums, or their hidden part alone if the cell
     # does not add them, (L, B, GH), and these cell states.
-    f"recurrent_sequence_forward({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
-    "(Tensor output, Tensor h_n, Tensor c_n, "
-    "Tensor saved_gates, Tensor saved_cells)",
+    f"recurrent_sequence_forward({_INPUTS}, {_OPTIONS}) -> "
+    "(Tensor output, Tensor h_n, Tensor c_n, Tensor saved_gates, Tensor saved_cells)",
     # Gradients of the first six inputs; none where output_mask is false.
     # With gates_are_sums, `gates` are saved_gates, which have the hidden part in them.
     "recurrent_sequence_backward(Tensor? grad_output, Tensor? grad_h_n, Tensor? grad_c_n, "
@@ -57,8 +58,6 @@ define(
     "input_gates_backward(Tensor grad_gates, Tensor input, Tensor weight_ih, bool[3] output_mask, "
     "bool tf32=False) -> (Tensor, Tensor, Tensor)",
 )
-
-_TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "control")
 
 own_cells: dict[str, str] = {}  # the cells of recurrent_cell(), by the names of types and classes
 
@@ -98,6 +97,11 @@ def _variant(kind: str, include_paths: tuple[Path, ...], ours: bool) -> Variant:
 declare_kernels(_OURS)
 
 
+def _module(args: Iterable[object]) -> Any:
+    """What to call an operator of: torch, if a compiler, a subclass or a mode must see it."""
+    return torch.ops.lltm_jit if is_compiling() or has_torch_function(args) else native.rnn
+
+
 def uses_tf32(tensor: Tensor) -> bool:
     """Whether products of this tensor may be rounded to TF32, as those of torch.nn.LSTM are.
 
@@ -121,7 +125,7 @@ def input_gates(
     own = device in ("cpu", "cuda")
     if not own or has_torch_function(args) or torch.is_autocast_enabled(device):
         return F.linear(*args)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return torch.ops.lltm_jit.input_gates(*args, tf32)
     return native.rnn.input_gates(*args, tf32)
 
@@ -165,8 +169,7 @@ def pad_gates(operands: Operands, gates: int, adds_gates: bool) -> Operands:
         raise RuntimeError(f"expected weight_ih of {features} columns, but got {columns}")
     add_biases = adds_gates and others[-1] is not None and bias_hh is not None
     x = None if input.size(2) % _LINE == 0 else input
-    module = torch.ops.lltm_jit if torch.compiler.is_compiling() else native.rnn
-    copy, weight_ih, weight_hh, of_ih, of_hh = module.pad_gates(
+    copy, weight_ih, weight_hh, of_ih, of_hh = _module(operands).pad_gates(
         x, *others, bias_hh, gates, add_biases
     )
     return (
@@ -250,9 +253,7 @@ def recurrent_sequence(
         name = own_cells.get(cell, cell)
         return run_sequence(name, args, reverse, uses_tf32(gates), bidirectional)
     except (AttributeError, TypeError, RuntimeError):  # gates may be no tensor
-        for name, value in zip(_TENSORS, args, strict=True):
-            optional = name not in ("gates", "weight_hh")
-            refuse_non_tensor("recurrent_sequence", name, value, optional=optional)
+        refuse_wrong_types("recurrent_sequence", args)
         raise
 
 
@@ -260,9 +261,7 @@ def run_sequence(
     cell: str, args: Args, reverse: bool, tf32: bool, bidirectional: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`recurrent_sequence`; ``tf32`` decides the precision of float products."""
-    if torch.compiler.is_compiling() or has_torch_function(args):
-        return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
-    return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
+    return _module(args).recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
 
 
 def with_resets(first: Tensor | None, resets: Tensor | None) -> Tensor | None:
@@ -277,9 +276,7 @@ def run_all_steps(
     cell: str, args: Args, reverse: bool, tf32: bool, bidirectional: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """:func:`run_sequence`, and the cell states before each step, (L, S-1, B, H)."""
-    through_torch = torch.compiler.is_compiling() or has_torch_function(args)
-    module = torch.ops.lltm_jit if through_torch else native.rnn
-    return module.recurrent_sequence_states(*args, reverse, cell, tf32, bidirectional)
+    return _module(args).recurrent_sequence_states(*args, reverse, cell, tf32, bidirectional)
 
 
 def run_states(cell: str, args: Args, tf32: bool) -> Tensor:
@@ -291,7 +288,7 @@ def run_states(cell: str, args: Args, tf32: bool) -> Tensor:
 def runs_as_called(x: Tensor) -> bool:
     """Whether a call on ``x`` runs on a CPU or GPU, and is neither compiled, recorded nor cast."""
     # torch.jit.trace compares its graph with one that it traces without gradients.
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if is_compiling() or torch.jit.is_tracing():
         return False
     return (x.is_cuda or x.is_cpu) and not autocasts(x)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import NoReturn, SupportsIndex, TypeGuard
+from typing import SupportsIndex, TypeGuard
 
 import torch
 from torch import Tensor
 
-from lltm_jit._library import DTYPES, autocasts, refuse, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import DTYPES, refuse, refuse_non_tensor
 
 Factor = int | Sequence[int]  # one number for both axes, or [x, y]
 Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
@@ -30,27 +30,36 @@ def pair(function: str, name: str, factor: Factor) -> tuple[int, int]:
     return x, y
 
 
-def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
-    """A padding as [x0, x1, y0, y1]."""
+def sides_of(function: str, padding: Padding, checked: bool = False) -> tuple[int, ...]:
+    """A padding as [x0, x1, y0, y1].
+
+    If not `checked`, it may still hold something else than ints, because a check before each call
+    would cost time.
+    """
     if isinstance(padding, (int, torch.SymInt)):
         return (padding,) * 4
+    sides: Sequence[int] = ()
     if isinstance(padding, _SEQUENCES):  # to ask for SupportsIndex first would take microseconds
-        if len(padding) in (1, 2):
-            return (padding[0], padding[0], padding[-1], padding[-1])
-        if len(padding) == 4:
-            return (padding[0], padding[1], padding[2], padding[3])
+        sides = padding
     elif is_index(padding):  # an integer of numpy
-        return (index(padding),) * 4
-    _refuse_padding(function, padding)
+        sides = (index(padding),)
+    if len(sides) in (1, 2):
+        sides = (sides[0], sides[0], sides[-1], sides[-1])
+    if len(sides) != 4 or (checked and not all(map(is_index, sides))):
+        wanted = "padding to be an int, [x, y] or [x0, x1, y0, y1]"
+        refuse(function, wanted, repr(padding), ValueError)
+    return tuple(sides)
 
 
-def refuse_wrong_sides(function: str, padding: Padding) -> None:
-    """Refuse a padding that :func:`sides_of` takes, but that holds something else than ints.
-
-    This is for calls that have failed: a check before each call would cost time.
-    """
-    if not all(map(is_index, sides_of(function, padding))):
-        _refuse_padding(function, padding)
+def centred(
+    sides: Sequence[int], taps: Sequence[int], up: Sequence[int], down: Sequence[int]
+) -> list[int]:
+    """`sides`, and around them the padding that makes the result up/down times as large."""
+    sides = [*sides]
+    for axis, (f, u, d) in enumerate(zip(taps, up, down, strict=True)):
+        sides[2 * axis] += (f + u - d) // 2
+        sides[2 * axis + 1] += (f - u - d + 1) // 2
+    return sides
 
 
 def is_index(value: object) -> TypeGuard[SupportsIndex]:
@@ -58,10 +67,6 @@ def is_index(value: object) -> TypeGuard[SupportsIndex]:
     if isinstance(value, int):  # torch.compile cannot inspect varying ints further
         return True
     return isinstance(value, SupportsIndex) and not getattr(value, "ndim", 0)
-
-
-def _refuse_padding(function: str, padding: object) -> NoReturn:
-    refuse(function, "padding to be an int, [x, y] or [x0, x1, y0, y1]", repr(padding), ValueError)
 
 
 def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:
@@ -80,35 +85,6 @@ def check_floats(function: str, name: str, tensor: Tensor) -> None:
     """Refuse a tensor of another dtype than the operators compute in."""
     if tensor.dtype not in DTYPES:
         refuse(function, f"{name} to have dtype half, bfloat16, float or double", tensor.dtype)
-
-
-def check_bias(
-    function: str, input_name: str, input: Tensor, bias_name: str, bias: Tensor | None, dim: int
-) -> Tensor | None:
-    """The bias of dimension `dim`, as autocast makes it; one that does not fit is refused."""
-    refuse_non_tensor(function, input_name, input)
-    check_floats(function, input_name, input)
-    if bias is None:
-        return None
-    refuse_non_tensor(function, bias_name, bias, optional=True)
-    if autocasts(input) and bias.is_floating_point():
-        bias = bias.to(input.dtype)
-    if bias.dtype != input.dtype:
-        wanted = f"{bias_name} to have the dtype of {input_name} ({input.dtype})"
-        refuse(function, wanted, bias.dtype)
-    if bias.device != input.device:
-        wanted = f"{bias_name} to be on the device of {input_name} ({input.device})"
-        refuse(function, wanted, bias.device)
-    refuse_non_number(function, "dim", dim, whole=True)
-    if not -input.ndim <= dim < input.ndim:
-        refuse(function, f"dim to be one of the {input.ndim} dimensions of {input_name}", dim)
-    shape = list(bias.shape)
-    if bias.ndim != 1:
-        refuse(function, f"{bias_name} to have 1 dimensions [channels]", f"shape {shape}")
-    if shape != [input.shape[dim]]:
-        wanted = f"{bias_name} to have shape [{input_name}.shape[{dim}]] = [{input.shape[dim]}]"
-        refuse(function, wanted, shape)
-    return bias
 
 
 def check_filter(function: str, name: str, f: Tensor | None, x: Tensor) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 from torch.compiler import is_dynamo_compiling
 
 from lltm_jit import native
-from lltm_jit._library import autocasts, refuse, when_imported
+from lltm_jit._library import refuse, when_imported
 
 _NAMES = ("cuda", "ref")
 _chosen: list[list[str]] = []  # choices of implementation(), for all threads; the newest is last
@@ -54,6 +53,19 @@ def calls_kernels(impl: str) -> bool:
     return chosen == "cuda" and impl in _NAMES and not is_dynamo_compiling()
 
 
+def run(
+    operator: str, args: tuple[Any, ...], impl: str, in_aten: Callable[..., Tensor] | None = None
+) -> Tensor:
+    """Run an operator by its kernels or its formula, which is that in C++ unless given."""
+    if calls_kernels(impl):
+        y = getattr(native.stylegan, operator)(*args)
+        if y is not NotImplemented:
+            return y
+    if takes_formula(operator, impl):
+        return in_aten(*args) if in_aten else formula(operator, *args)
+    return getattr(torch.ops.lltm_jit, operator)(*args)
+
+
 def takes_formula(function: str, impl: str) -> bool:
     """Whether a call runs the operator's formula, not its kernels.
 
@@ -71,26 +83,6 @@ def formula(name: str, *args: Any) -> Any:
 
 # torch.compile cannot look into it, but can trace what it calls.
 when_imported("torch._dynamo", lambda dynamo: dynamo.allow_in_graph(formula))
-
-
-def without_autocast(tensor: Tensor) -> AbstractContextManager:
-    """Switch autocast off for operators, which choose their own dtypes."""
-    return torch.autocast(tensor.device.type, enabled=False) if autocasts(tensor) else nullcontext()
-
-
-def result_like(input: Tensor, result: Tensor) -> Tensor:
-    """A result as the kernel makes it: dense in the memory format of the input, and no view of it.
-
-    The copy permutes dimensions, because vmap refuses memory formats.
-    """
-    if result is input:
-        result = result.clone()
-    if torch.jit.is_tracing():  # sizes are tensors then
-        last = input.ndim == 4 and input.is_contiguous(memory_format=torch.channels_last)
-        strided = last and not input.is_contiguous()
-    else:
-        strided = suggest_memory_format(input) != torch.contiguous_format
-    return result.movedim(1, -1).contiguous().movedim(-1, 1) if strided else result.contiguous()
 
 
 def _check(function: str, impl: str) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit import native
-from lltm_jit._library import autocasts, define, refuse, refuse_non_numbers, refuse_non_tensors
-from lltm_jit.ops.stylegan._implementation import calls_kernels, formula, takes_formula
+from lltm_jit._library import autocasts, define, refuse, refuse_wrong_types
+from lltm_jit.ops.stylegan._implementation import formula, run
 
 _KIND = "int dim, int act, float alpha, float gain, float? clamp"
 
@@ -102,22 +101,18 @@ def bias_act(
         refuse("bias_act", f"act to be one of {names}", repr(act), ValueError)
     alpha = activation.def_alpha if alpha is None else alpha
     gain = activation.def_gain if gain is None else gain
+    args = (x, b, dim, activation.number, alpha, gain, clamp)
     try:
-        args = (x, b, dim, activation.number, alpha, gain, clamp)
-        if calls_kernels(impl):
-            y = native.stylegan.bias_act(*args)
-            if y is not NotImplemented:
-                return y
-        if takes_formula("bias_act", impl):
-            if b is not None and autocasts(x) and b.is_floating_point():
-                b = b.to(x.dtype)
-            return formula("bias_act", x, b, *args[2:])
-        return torch.ops.lltm_jit.bias_act(*args)
+        return run("bias_act", args, impl, _formula)
     except (AttributeError, TypeError, RuntimeError):
-        refuse_non_tensors(bias_act, (x, b), optional=("b",))
-        numbers = {"dim": dim, "alpha": alpha, "gain": gain, "clamp": clamp}
-        refuse_non_numbers("bias_act", ("dim",), ("clamp",), **numbers)
+        refuse_wrong_types("bias_act", args)
         raise
+
+
+def _formula(x: Tensor, b: Tensor | None, *others: Any) -> Tensor:
+    if b is not None and autocasts(x) and b.is_floating_point():
+        b = b.to(x.dtype)
+    return formula("bias_act", x, b, *others)
 
 
 class BiasAct(torch.nn.Module):

@@ -17,10 +17,10 @@ from lltm_jit._library import autocasts, refuse, refuse_non_bool, refuse_non_ten
 from lltm_jit.ops.conv2d_gradfix import conv2d, conv_transpose2d
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
+    centred,
     check_filter,
     filter_size,
     is_index,
-    refuse_wrong_sides,
     sides_of,
 )
 from lltm_jit.ops.stylegan.upfirdn2d import upfirdn2d
@@ -72,10 +72,16 @@ def conv2d_resample(
         >>> conv2d_resample(x, w, f, up=2, padding=1).shape
         torch.Size([1, 4, 16, 16])
     """
-    up, down, groups = _check(x, w, f, up, down, padding, groups)
+    up, down, groups = _check(x, w, f, up, down, groups)
     refuse_non_bool("conv2d_resample", "flip_weight", flip_weight)
     refuse_non_bool("conv2d_resample", "flip_filter", flip_filter)
-    sides = _all_sides(f, up, down, padding)
+    # torch refuses a bool.
+    sides = [+side for side in sides_of("conv2d_resample", padding, checked=True)]
+    taps = filter_size("conv2d_resample", f)
+    if up > 1:
+        sides = centred(sides, taps, (up, up), (1, 1))
+    if down > 1:
+        sides = centred(sides, taps, (1, 1), (down, down))
     height, width = w.shape[2:]
     if up == 1 and down == 1:
         return _unresampled(x, w, sides, groups, flip_weight)
@@ -94,15 +100,7 @@ def conv2d_resample(
     return upfirdn2d(x, f, down=down, flip_filter=flip_filter) if down > 1 else x
 
 
-def _check(
-    x: Tensor,
-    w: Tensor,
-    f: Tensor | None,
-    up: int,
-    down: int,
-    padding: Padding,
-    groups: int,
-) -> list[int]:
+def _check(x: Tensor, w: Tensor, f: Tensor | None, up: int, down: int, groups: int) -> list[int]:
     """Refuse arguments that fit none of the ways, even if the chosen way would ignore them."""
     refuse_non_tensor("conv2d_resample", "x", x)
     refuse_non_tensor("conv2d_resample", "w", w)
@@ -111,7 +109,6 @@ def _check(
         if not is_index(number) or index(number) < 1:
             refuse("conv2d_resample", f"{name} to be a positive int", repr(number), ValueError)
         numbers.append(index(number))
-    refuse_wrong_sides("conv2d_resample", padding)
     check_filter("conv2d_resample", "f", f, x)
     shapes = {"x": (x, "[N, C, H, W]"), "w": (w, "[out_channels, C / groups, height, width]")}
     for name, (tensor, shape) in shapes.items():
@@ -123,28 +120,13 @@ def _check(
     return numbers
 
 
-def _all_sides(f: Tensor | None, up: int, down: int, padding: Padding) -> tuple[int, ...]:
-    """The padding at the beginning: the caller's, and that for the filters."""
-    sides = [+side for side in sides_of("conv2d_resample", padding)]  # torch refuses a bool
-    for axis, taps in enumerate(filter_size("conv2d_resample", f)):
-        if up > 1:
-            sides[2 * axis] += (taps + up - 1) // 2
-            sides[2 * axis + 1] += (taps - up) // 2
-        if down > 1:
-            sides[2 * axis] += (taps - down + 1) // 2
-            sides[2 * axis + 1] += (taps - down) // 2
-    return tuple(sides)
-
-
 def _convolve(
     x: Tensor, w: Tensor, groups: int, flip_weight: bool, **options: int | list
 ) -> Tensor:
     return conv2d(x, w if flip_weight else w.flip(2, 3), groups=groups, **options)
 
 
-def _unresampled(
-    x: Tensor, w: Tensor, sides: tuple[int, ...], groups: int, flip_weight: bool
-) -> Tensor:
+def _unresampled(x: Tensor, w: Tensor, sides: list[int], groups: int, flip_weight: bool) -> Tensor:
     """The convolution alone. It pads the image itself if both sides have equal padding."""
     x0, x1, y0, y1 = sides
     if x0 == x1 >= 0 and y0 == y1 >= 0:
@@ -153,7 +135,7 @@ def _unresampled(
 
 
 def _convolve_upsampled(
-    x: Tensor, w: Tensor, up: int, sides: tuple[int, ...], groups: int, flip_weight: bool
+    x: Tensor, w: Tensor, up: int, sides: list[int], groups: int, flip_weight: bool
 ) -> tuple[Tensor, list[int]]:
     """The convolution of the image with zeros between its samples, and what is left to pad.
 

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import (
-    autocasts,
-    define,
-    refuse_non_bool,
-    refuse_non_numbers,
-    refuse_non_tensors,
-)
+from lltm_jit._library import autocasts, define, refuse_non_bool, refuse_wrong_types
 from lltm_jit.jit import variants
-from lltm_jit.ops.stylegan._arguments import (
-    check_filter,
-    refuse_wrong_sides,
-    sides_of,
-)
-from lltm_jit.ops.stylegan._implementation import calls_kernels, formula, takes_formula
+from lltm_jit.ops.stylegan._arguments import check_filter, sides_of
+from lltm_jit.ops.stylegan._implementation import formula, run
 
 _FILTERS = "Tensor? fu, Tensor? fd"
 _CALL = (
@@ -125,6 +116,7 @@ def filtered_lrelu(
         torch.Size([1, 3, 16, 16])
     """
     sides = sides_of("filtered_lrelu", padding)
+    args = (x, fu, fd, b, up, down, sides, gain, slope, clamp, flip_filter)
     try:
         if autocasts(x):  # it would cast products under vmap, but not b
             with torch.autocast(x.device.type, enabled=False):
@@ -133,19 +125,14 @@ def filtered_lrelu(
                     x, fu, fd, b, up, down, padding, gain, slope, clamp, flip_filter, impl
                 )
         refuse_non_bool("filtered_lrelu", "flip_filter", flip_filter)
-        args = (x, fu, fd, b, up, down, sides, gain, slope, clamp, flip_filter)
-        if calls_kernels(impl):
-            y = native.stylegan.filtered_lrelu(*args)
-            if y is not NotImplemented:
-                return y
-        if takes_formula("filtered_lrelu", impl):
-            check_filter("filtered_lrelu", "fu", fu, x)
-            check_filter("filtered_lrelu", "fd", fd, x)
-            return formula("filtered_lrelu", *args)
-        return torch.ops.lltm_jit.filtered_lrelu(*args)
+        return run("filtered_lrelu", args, impl, _formula)
     except (AttributeError, RuntimeError, TypeError):
-        refuse_non_tensors(filtered_lrelu, (x, fu, fd, b), optional=("fu", "fd", "b"))
-        refuse_wrong_sides("filtered_lrelu", padding)
-        numbers = {"up": up, "down": down, "gain": gain, "slope": slope, "clamp": clamp}
-        refuse_non_numbers("filtered_lrelu", ("up", "down"), ("clamp",), **numbers)
+        refuse_wrong_types("filtered_lrelu", args)
+        sides_of("filtered_lrelu", padding, checked=True)
         raise
+
+
+def _formula(x: Tensor, fu: Tensor | None, fd: Tensor | None, *others: Any) -> Tensor:
+    check_filter("filtered_lrelu", "fu", fu, x)
+    check_filter("filtered_lrelu", "fd", fd, x)
+    return formula("filtered_lrelu", x, fu, fd, *others)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lltm_jit._library import refuse_non_tensors
+from lltm_jit._library import refuse_non_tensor
 
 
 def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -36,5 +36,6 @@ def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
                 return torch.addcmul(c, a, b)
         return torch.addcmul(c, a, b)
     except (TypeError, RuntimeError):
-        refuse_non_tensors(fma, (a, b, c))
+        for name, tensor in {"a": a, "b": b, "c": c}.items():
+            refuse_non_tensor("fma", name, tensor)
         raise

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import jvp, vjp
 
-from lltm_jit._library import refuse, refuse_non_tensors
+from lltm_jit._library import refuse, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import check_floats
 
 _MODES = (0, 0, False)  # aten's numbers: bilinear, zeros outside, corners not aligned
@@ -47,8 +47,14 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
         >>> grid_sample(image, torch.zeros(1, 1, 1, 2))  # halfway between the two pixels
         tensor([[[[2.]]]])
     """
-    refuse_non_tensors(grid_sample, (input, grid))
-    _check(input, grid)
+    for name, tensor in {"input": input, "grid": grid}.items():
+        refuse_non_tensor("grid_sample", name, tensor)
+        check_floats("grid_sample", name, tensor)
+    if input.dim() != 4:
+        refuse("grid_sample", "input to have shape [N, C, H, W]", [*input.shape])
+    if grid.dim() != 4 or grid.size(0) != input.size(0) or grid.size(3) != 2:
+        wanted = f"grid to have shape [N, H_out, W_out, 2] with N = {input.size(0)}"
+        refuse("grid_sample", wanted, [*grid.shape])
     dtype = torch.promote_types(torch.promote_types(input.dtype, grid.dtype), torch.float)
     # torch's operator has no forward mode, so torch operations replace it there.
     sample = _composed if forward_ad._current_level >= 0 else _GridSample.apply
@@ -74,16 +80,6 @@ def _composed(input: Tensor, grid: Tensor) -> Tensor:
             weights = (of_row * of_column).unsqueeze(1)
             result = result + torch.where(inside.unsqueeze(1), pixels, 0) * weights
     return result
-
-
-def _check(input: Tensor, grid: Tensor) -> None:
-    for name, tensor in (("input", input), ("grid", grid)):
-        check_floats("grid_sample", name, tensor)
-    if input.dim() != 4:
-        refuse("grid_sample", "input to have shape [N, C, H, W]", [*input.shape])
-    if grid.dim() != 4 or grid.size(0) != input.size(0) or grid.size(3) != 2:
-        wanted = f"grid to have shape [N, H_out, W_out, 2] with N = {input.size(0)}"
-        refuse("grid_sample", wanted, [*grid.shape])
 
 
 class _GridSample(torch.autograd.Function):

@@ -42,11 +42,9 @@ class Filter2d(_Resample):
     """:func:`~lltm_jit.ops.stylegan.upfirdn2d.filter2d` as a module.
 
     Args:
-        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
+        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`, whose result is
+            the buffer ``f``.
         padding, flip_filter, gain: see the function.
-
-    Attributes:
-        f: the filter, a buffer.
 
     Example:
         >>> Filter2d([1, 3, 3, 1])(torch.ones(1, 1, 8, 8)).shape
@@ -60,11 +58,9 @@ class Upsample2d(_Resample):
     """:func:`~lltm_jit.ops.stylegan.upfirdn2d.upsample2d` as a module.
 
     Args:
-        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
+        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`, whose result is
+            the buffer ``f``.
         up, padding, flip_filter, gain: see the function.
-
-    Attributes:
-        f: the filter, a buffer.
 
     Example:
         >>> Upsample2d([1, 3, 3, 1])(torch.ones(1, 1, 8, 8)).shape
@@ -89,11 +85,9 @@ class Downsample2d(_Resample):
     """:func:`~lltm_jit.ops.stylegan.upfirdn2d.downsample2d` as a module.
 
     Args:
-        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
+        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`, whose result is
+            the buffer ``f``.
         down, padding, flip_filter, gain: see the function.
-
-    Attributes:
-        f: the filter, a buffer.
 
     Example:
         >>> Downsample2d([1, 3, 3, 1])(torch.ones(1, 1, 8, 8)).shape

@@ -6,13 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit import native
-from lltm_jit._library import define, refuse, refuse_non_numbers, refuse_non_tensors
-from lltm_jit.ops.stylegan._arguments import check_bias
-from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_formula
+from lltm_jit._library import autocasts, define, refuse_wrong_types
+from lltm_jit.ops.stylegan._implementation import formula, run
 
 define(
     "stylegan",
@@ -23,7 +20,7 @@ define(
 _LINEAR, _LEAKY_RELU = 1, 3
 
 
-def fused_bias_act_reference(
+def _formula(
     input: Tensor,
     bias: Tensor | None,
     refer: Tensor | None,
@@ -32,27 +29,21 @@ def fused_bias_act_reference(
     alpha: float,
     scale: float,
 ) -> Tensor:
-    """``fused_bias_act`` in plain PyTorch, 16-bit types in float."""
-    refuse_non_numbers("fused_bias_act", alpha=alpha, scale=scale)
-    if act not in (_LINEAR, _LEAKY_RELU) or grad not in (0, 1, 2):
-        refuse("fused_bias_act", "act to be 1 or 3, and grad to be 0, 1 or 2", f"{act} and {grad}")
-    if refer is not None and refer.numel() == 0:
-        refer = None
-    bias = None if bias is None or bias.numel() == 0 else bias
-    bias = check_bias("fused_bias_act", "input", input, "bias", bias, 1)
-    if act == _LEAKY_RELU and grad == 1 and (refer is None or refer.shape != input.shape):
-        wanted = f"refer to have shape {list(input.shape)}"
-        refuse("fused_bias_act", wanted, None if refer is None else list(refer.shape))
-    if grad == 2:
-        return result_like(input, torch.zeros_like(input))
-    t = input.to(torch.double if input.dtype == torch.double else torch.float)
+    """The operator in ATen operations alone. What is wrong is left for the operator to say."""
+    has_slopes = act == _LEAKY_RELU and grad == 1  # by the sign of refer
+    misfit = has_slopes and (refer is None or refer.shape != input.shape)
+    if misfit or act not in (_LINEAR, _LEAKY_RELU) or grad not in (0, 1, 2):
+        return torch.ops.lltm_jit.fused_bias_act(input, bias, refer, act, grad, alpha, scale)
     if bias is not None:
-        t = t + bias.to(t.dtype).reshape([-1 if d == 1 else 1 for d in range(t.ndim)])
-    if act == _LEAKY_RELU and grad == 0:
-        t = F.leaky_relu(t, alpha)
-    elif refer is not None and act == _LEAKY_RELU:
-        t = torch.where(refer > 0, t, alpha * t)
-    return result_like(input, (t * scale).to(input.dtype))
+        bias = bias.to(input.dtype) if autocasts(input) else bias
+        bias = bias if bias.numel() else None
+    y = formula("bias_act", input, bias, 1, act, alpha, scale, None)
+    if refer is not None and has_slopes:  # y has only checked the arguments
+        wide = torch.promote_types(input.dtype, torch.float)
+        x, b = input.to(wide), bias if bias is None else bias.to(wide)
+        y = formula("bias_act", x, b, 1, _LINEAR, alpha, scale, None)
+        y = (y * torch.full_like(y, alpha).masked_fill(refer > 0, 1)).to(input.dtype)
+    return torch.zeros_like(y) if grad == 2 else y
 
 
 def fused_bias_act(
@@ -100,17 +91,10 @@ def fused_bias_act(
     """
     args = (input, bias, refer, act, grad, alpha, scale)
     try:
-        if calls_kernels(impl):
-            y = native.stylegan.fused_bias_act(*args)
-            if y is not NotImplemented:
-                return y
-        if takes_formula("fused_bias_act", impl):
-            return fused_bias_act_reference(*args)
-        return torch.ops.lltm_jit.fused_bias_act(*args)
+        return run("fused_bias_act", args, impl, _formula)
     except (AttributeError, TypeError, RuntimeError):
-        refuse_non_tensors(fused_bias_act, args[:3], optional=("bias", "refer"))
-        numbers = {"act": act, "grad": grad, "alpha": alpha, "scale": scale}
-        refuse_non_numbers("fused_bias_act", ("act", "grad"), (), **numbers)
+        refuse_wrong_types("fused_bias_act", args)
+        torch.ops.lltm_jit.fused_bias_act(*args)  # its message has the names of these arguments
         raise
 
 

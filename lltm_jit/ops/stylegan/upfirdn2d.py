@@ -8,28 +8,31 @@ number of channels, H and W are the height and width of an image.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse, refuse_non_bool, refuse_non_number, refuse_non_tensors
+from lltm_jit._library import (
+    autocasts,
+    define,
+    refuse,
+    refuse_non_bool,
+    refuse_non_number,
+    refuse_wrong_types,
+)
 from lltm_jit.ops.stylegan._arguments import (
     Factor,
     Padding,
+    centred,
     check_filter,
     filter_size,
     pair,
-    refuse_wrong_sides,
     sides_of,
 )
-from lltm_jit.ops.stylegan._implementation import (
-    calls_kernels,
-    formula,
-    takes_formula,
-    without_autocast,
-)
+from lltm_jit.ops.stylegan._implementation import calls_kernels, formula, takes_formula
 
 if TYPE_CHECKING:  # it need not be installed
     import numpy as np
@@ -108,7 +111,7 @@ def _resample(
     impl: str,
     centered: bool,
 ) -> Tensor:
-    """Resample; if `centered`, with more padding and gain: see :func:`_centering`."""
+    """Resample; if `centered`, with more padding and gain, for the factors alone."""
     try:
         if calls_kernels(impl):
             args = (x, f, up, down, padding, flip_filter, gain, centered)
@@ -117,41 +120,24 @@ def _resample(
                 return y
         refuse_non_bool(function, "flip_filter", flip_filter)
         pairs = pair(function, "up", up), pair(function, "down", down)
-        sides = sides_of(function, padding)
+        sides: Sequence[int] = sides_of(function, padding)
         if centered:
-            sides = _centering(sides, *pairs, *filter_size(function, f))
+            sides = centred(sides, filter_size(function, f), *pairs)
             gain = gain * pairs[0][0] * pairs[0][1]
         if takes_formula("upfirdn2d", impl):
             check_filter("upfirdn2d", "f", f, x)
             return formula("upfirdn2d", x, f, *pairs, sides, flip_filter, gain)
         # Autocast would cast the operands of the convolution under vmap.
-        with without_autocast(x):
+        with torch.autocast(x.device.type, enabled=False) if autocasts(x) else nullcontext():
             return torch.ops.lltm_jit.upfirdn2d(x, f, *pairs, sides, flip_filter, gain)
     except (AttributeError, TypeError, RuntimeError):
-        refuse_non_tensors(upfirdn2d, (x, f), optional=("f",))
+        refuse_wrong_types("upfirdn2d", (x, f))
         pair(function, "up", up)  # a call of the kernels has not checked it
         pair(function, "down", down)
-        refuse_wrong_sides(function, padding)
+        sides_of(function, padding, checked=True)
         refuse_non_bool(function, "flip_filter", flip_filter)
         refuse_non_number(function, "gain", gain)
         raise
-
-
-def _centering(
-    sides: tuple[int, int, int, int],
-    up: tuple[int, int],
-    down: tuple[int, int],
-    taps_x: int,
-    taps_y: int,
-) -> tuple[int, int, int, int]:
-    """`sides`, and around them the padding that makes the result up/down times as large."""
-    x0, x1, y0, y1 = sides
-    return (
-        x0 + (taps_x + up[0] - down[0]) // 2,
-        x1 + (taps_x - up[0] - down[0] + 1) // 2,
-        y0 + (taps_y + up[1] - down[1]) // 2,
-        y1 + (taps_y - up[1] - down[1] + 1) // 2,
-    )
 
 
 def setup_filter(

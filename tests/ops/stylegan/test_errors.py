@@ -69,16 +69,21 @@ REFUSED = {
         ({"saved": B}, "saved to have shape grad.shape = [2, 3, 8, 9], but got [3]"),
     ],
     (fused, RuntimeError): [
-        ({"bias": X[0, 0, 0]}, "bias to have shape [input.shape[1]] = [3], but got [9]"),
-        ({"input": B}, "dim to be one of the 1 dimensions of input, but got 1"),
-        ({"act": 2}, "act to be 1 (linear) or 3 (leaky ReLU), but got 2"),
-        ({"grad": 3}, "grad to be 0, 1 or 2, but got 3"),
-        ({"grad": 1}, "refer to be a tensor for act 3 and grad 1, but got None"),
-        ({"refer": B, "grad": 1}, "refer to have shape input.shape = [2, 3, 8, 9], but got [3]"),
-        ({"act": 2, **REF}, "act to be 1 or 3, and grad to be 0, 1 or 2, but got 2 and 0"),
-        ({"grad": 3, **REF}, "act to be 1 or 3, and grad to be 0, 1 or 2, but got 3 and 3"),
-        ({"grad": 1, **REF}, "refer to have shape [2, 3, 8, 9], but got None"),
-        ({"refer": B, "grad": 1, **REF}, "refer to have shape [2, 3, 8, 9], but got [3]"),
+        *(
+            ({**changed, **impl}, message)
+            for impl in ({}, REF)
+            for changed, message in (
+                ({"bias": X[0, 0, 0]}, "bias to have shape [input.shape[1]] = [3], but got [9]"),
+                ({"input": B}, "dim to be one of the 1 dimensions of input, but got 1"),
+                ({"act": 2}, "act to be 1 (linear) or 3 (leaky ReLU), but got 2"),
+                ({"grad": 3}, "grad to be 0, 1 or 2, but got 3"),
+                ({"grad": 1}, "refer to be a tensor for act 3 and grad 1, but got None"),
+                (
+                    {"refer": B, "grad": 1},
+                    "refer to have shape input.shape = [2, 3, 8, 9], but got [3]",
+                ),
+            )
+        ),
     ],
     (upfirdn2d, RuntimeError): [
         ({"x": X[0]}, f"x {RANK_4} [batch_size, channels, height, width], {NOT_3}"),
