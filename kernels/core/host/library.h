@@ -10,6 +10,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/infer_schema.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -64,7 +65,7 @@ std::tuple<Results...> in_format(at::MemoryFormat format, const std::tuple<Resul
                     results);
 }
 
-// The functions that the dispatcher calls.
+// The functions that the dispatcher calls, beside those of the operator itself.
 template <auto& op, typename Result, typename... Args>
 struct AnyEntry {
   static constexpr bool kComposite = std::is_same_v<decltype(op), Composite<Result(Args...)>&>;
@@ -79,8 +80,6 @@ struct AnyEntry {
     }
     return handle.call(std::forward<Args>(args)...);
   }
-
-  static Result formula(Args... args) { return op.formula(std::forward<Args>(args)...); }
 
   static Result autocast(Args... args) {
     return cast_and_call(kComposite ? op.formula : op.call, args...);
@@ -105,23 +104,13 @@ template <typename Result, typename... Args, Composite<Result(Args...)>& op>
 struct Entry<op> : AnyEntry<op, Result, Args...> {};
 template <typename Result, typename... Args, Operator<Result(Args...)>& op>
 struct Entry<op> : AnyEntry<op, Result, Args...> {
-  static Result kernel(Args... args) { return op.kernel(std::forward<Args>(args)...); }
-
-  static Result autograd(Args... args) { return op.autograd(std::forward<Args>(args)...); }
-
   static Result any_device(Args... args) {
     return in_format(format_of(args...), op.formula(args...));
   }
 };
 
-// A function to register with the dispatcher.
-struct Registration {
-  const char* name;
-  c10::DispatchKey key;
-  c10::KernelFunction function;
-  c10::impl::CppSignature signature;
-  std::unique_ptr<c10::FunctionSchema> (*schema)();  // made from the function's type
-};
+// Registers a function with the dispatcher.
+using Registration = std::function<c10::RegistrationHandleRAII()>;
 
 // Note [One wrapper a signature]
 // The dispatcher's wrappers of functions are templates, which take most of the time to compile. They
@@ -129,13 +118,17 @@ struct Registration {
 // in an object that the dispatcher counts references to. The family's list, which is never destroyed,
 // refers to each of these objects too, so that no release frees one under a call in another thread.
 template <typename Result, typename... Args>
-Registration registration(const char* name, c10::DispatchKey key, Result (*function)(Args...)) {
+Registration registration(const char* op_namespace, const char* name, c10::DispatchKey key,
+                          Result (*function)(Args...)) {
   using Function = Result(Args...);
-  return {name, key, c10::KernelFunction::makeFromUnboxedRuntimeFunction(function),
-          c10::impl::CppSignature::make<Function>(), [] {
-            return std::make_unique<c10::FunctionSchema>(
-                c10::inferFunctionSchemaFlattenedReturns<Function*>());
-          }};
+  const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(function);
+  return [=] {
+    auto schema = std::make_unique<c10::FunctionSchema>(
+        c10::inferFunctionSchemaFlattenedReturns<Function*>());
+    return c10::Dispatcher::singleton().registerImpl({name, ""}, key, kernel,
+                                                     c10::impl::CppSignature::make<Function>(),
+                                                     std::move(schema), op_namespace);
+  };
 }
 
 // The operators of a family. It knows whether they are registered.
@@ -149,7 +142,7 @@ class Family {
     using Key = c10::DispatchKey;
     op.call = Functions::call;
     const auto add = [&](std::vector<Registration>& list, Key key, auto* function) {
-      list.push_back(registration(op.name, key, function));
+      list.push_back(registration(namespace_, op.name, key, function));
     };
     if (op.autocast) {
       add(always_, Key::AutocastCPU, Functions::autocast);
@@ -157,15 +150,15 @@ class Family {
     }
     add(always_, Key::FuncTorchBatched, Functions::vmap);
     if constexpr (Functions::kComposite) {
-      add(always_, Key::CompositeImplicitAutograd, Functions::formula);
+      add(always_, Key::CompositeImplicitAutograd, op.formula);
     } else {
-      add(kernels_, Key::CPU, Functions::kernel);
+      add(kernels_, Key::CPU, op.kernel);
 #ifdef LLTM_JIT_CUDA
-      add(kernels_, Key::CUDA, Functions::kernel);
+      add(kernels_, Key::CUDA, op.kernel);
 #endif
-      add(always_, Key::Meta, Functions::kernel);
+      add(always_, Key::Meta, op.kernel);
       add(always_, Key::CompositeExplicitAutograd, Functions::any_device);
-      add(always_, Key::Autograd, Functions::autograd);
+      add(always_, Key::Autograd, op.autograd);
     }
   }
 
@@ -174,8 +167,10 @@ class Family {
     const std::lock_guard<std::mutex> lock(mutex_);
     const QuietOverride quiet;
     Handles handles;
-    hand_over(always_, handles);
-    if (kernels) hand_over(kernels_, handles);
+    for (const auto& add : always_) handles.push_back(add());
+    if (kernels) {
+      for (const auto& add : kernels_) handles.push_back(add());
+    }
     registered_.swap(handles);
   }
 
@@ -186,14 +181,6 @@ class Family {
 
  private:
   using Handles = std::vector<c10::RegistrationHandleRAII>;
-
-  void hand_over(const std::vector<Registration>& list, Handles& handles) const {
-    for (const Registration& entry : list) {
-      handles.push_back(c10::Dispatcher::singleton().registerImpl({entry.name, ""}, entry.key,
-                                                                  entry.function, entry.signature,
-                                                                  entry.schema(), namespace_));
-    }
-  }
 
   const char* namespace_;  // the name in the dispatcher's dumps of registrations
   std::vector<Registration> always_, kernels_;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/launch/api.h"
 #include "core/math/activations.h"
@@ -139,31 +140,14 @@ LLTM_JIT_HOST_DEVICE constexpr bool is_straight(Act act) {
 }
 
 // Calls `function` with a type whose constant is `act`, so that the compiler knows the activation.
-template <Act known>
-struct ActConstant {
-  static constexpr Act value = known;
-};
-template <typename Function>
+template <int first = 1, typename Function>
 LLTM_JIT_HOST_DEVICE void with_act(Act act, const Function& function) {
-  switch (act) {
-    case Act::Linear:
-      return function(ActConstant<Act::Linear>());
-    case Act::Relu:
-      return function(ActConstant<Act::Relu>());
-    case Act::Lrelu:
-      return function(ActConstant<Act::Lrelu>());
-    case Act::Tanh:
-      return function(ActConstant<Act::Tanh>());
-    case Act::Sigmoid:
-      return function(ActConstant<Act::Sigmoid>());
-    case Act::Elu:
-      return function(ActConstant<Act::Elu>());
-    case Act::Selu:
-      return function(ActConstant<Act::Selu>());
-    case Act::Softplus:
-      return function(ActConstant<Act::Softplus>());
-    default:
-      return function(ActConstant<Act::Swish>());
+  using Known = std::integral_constant<Act, static_cast<Act>(first)>;
+  if constexpr (Known::value == Act::Swish) {
+    function(Known());
+  } else {
+    if (act == Known::value) return function(Known());
+    with_act<first + 1>(act, function);
   }
 }
 

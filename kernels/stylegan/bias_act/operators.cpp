@@ -2,15 +2,12 @@
 // the CPU's and CUDA's code in kernels.cpp, the formula in formula.cpp.
 #include "stylegan/bias_act/operators.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <cmath>
 
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/formula.h"
-#include "core/host/result_like.h"
+#include "core/types/cpu.h"
 
 // Included, not compiled apart: it needs the same headers, which take half of its compile time.
 #include "stylegan/bias_act/formula.cpp"
@@ -25,16 +22,10 @@ int64_t bias_dim(const BiasActKind& kind, const Tensor& x) {
 
 Clamp rounded_clamp(const BiasActKind& kind, at::ScalarType dtype) {
   if (!kind.clamp) return kind.clamp;
-  switch (dtype) {
-    case at::kHalf:
-      return static_cast<c10::Half>(static_cast<float>(*kind.clamp));
-    case at::kBFloat16:
-      return static_cast<c10::BFloat16>(static_cast<float>(*kind.clamp));
-    case at::kFloat:
-      return static_cast<float>(*kind.clamp);
-    default:
-      return kind.clamp;
-  }
+  double rounded = 0;
+  dispatch_floating(floating_type(dtype),
+                    [&](auto number) { rounded = static_cast<decltype(number)>(*kind.clamp); });
+  return rounded;
 }
 
 void check_bias(const char* function, const char* input_name, const Tensor& input,
@@ -64,12 +55,6 @@ void check_kind(const char* function, const BiasActKind& kind) {
               "(): expected clamp to be None or not negative, but got ", *kind.clamp);
 }
 
-void check_derivative(const char* function, const Tensor& grad, const BiasActKind& kind,
-                      const OptionalTensor& b) {
-  check_kind(function, kind);
-  check_bias(function, "grad", grad, "b", b, kind.dim);
-}
-
 }  // namespace
 
 void check_bias_act(const BiasActInputs& in) {
@@ -79,7 +64,8 @@ void check_bias_act(const BiasActInputs& in) {
 
 void check_backward(const BiasActBackwardInputs& in) {
   const char* function = "bias_act_backward";
-  check_derivative(function, in.grad, in.kind, in.b);
+  check_kind(function, in.kind);
+  check_bias(function, "grad", in.grad, "b", in.b, in.kind.dim);
   if (in.saved) {
     check_like({function, "saved", *in.saved}, {function, "grad", in.grad}, in.grad.sym_sizes(),
                "grad.shape");

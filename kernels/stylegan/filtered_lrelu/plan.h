@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "stylegan/filtered_lrelu/kernels.h"
+#include "stylegan/filtered_lrelu/maths.h"
 #include "stylegan/filtered_lrelu/mma/plan.h"
 
 namespace lltm_jit {
@@ -12,6 +12,7 @@ namespace lltm_jit {
 struct FlrGpu {
   int architecture;  // of the loaded code: 90 for 9.0
   int shared_bytes;  // the most shared memory of a block
+  int sms;           // multiprocessors, for the number of blocks
 };
 
 enum class FlrKernel : int8_t {
@@ -47,12 +48,11 @@ LLTM_JIT_HOST_DEVICE int flr_taps(const FirFilter& filter) {
 }
 
 LLTM_JIT_HOST_DEVICE FlrTileLayout flr_tile_layout(const FilteredLreluArgs& args, FlrTile tile) {
-  const auto larger = [](int a, int b) { return a > b ? a : b; };
   const FirFilter &fu = args.fu, &fd = args.fd;
   FlrTileLayout result{};
-  result.v_h = (tile.rows - 1) * args.down + (fd.height > 0 ? fd.height : fd.width);
+  result.v_h = (tile.rows - 1) * args.down + height_of(fd);
   result.v_w = (tile.columns - 1) * args.down + fd.width;
-  result.x_h = (result.v_h + (fu.height > 0 ? fu.height : fu.width) - 2) / args.up + 1;
+  result.x_h = (result.v_h + height_of(fu) - 2) / args.up + 1;
   result.x_w = (result.v_w + fu.width - 2) / args.up + 1;
   result.fu = flr_taps(fu);
   result.fd = flr_taps(fd);
@@ -74,6 +74,15 @@ cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream
 
 // Describes the current device.
 cudaError_t flr_describe_gpu(FlrGpu* gpu);
+
+// The driver's handle of a kernel on tensor cores, which is compiled on first use (core/python/variant.h);
+// null if no compiler is found. Throws if the kernel does not compile, or if it would have to be loaded
+// while a CUDA graph is captured.
+const void* flr_variant(const FilteredLreluArgs& args, const MmaShape& shape);
+
+// Launches it. cudaErrorNotSupported: the call does not fit this shape, or the chip is too old or too small.
+cudaError_t launch_walks(const void* kernel, const MmaShape& shape, const FilteredLreluArgs& args,
+                         cudaStream_t stream);
 #endif
 
 }  // namespace lltm_jit

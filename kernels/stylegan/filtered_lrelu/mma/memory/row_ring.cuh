@@ -52,12 +52,11 @@ struct Place {
     first_row_tile = segment * plan.segment_tiles;
     row_tiles = min(ceil_div(call.args.out_h + rows_before(call), kTile) - first_row_tile,
                     plan.segment_tiles);
-    steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
-    row_slice = plan.rows.slice + first_row_tile * 2 * K::Down::kFactor / K::Up::kFactor;
-    column_slice = K::kFirstColumnSlice +
-                   (K::kOneBlock ? 0
-                                 : plan.columns.slice +
-                                       block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
+    steps = K::kDown * (row_tiles - 1) + K::down().tiles(kTile);
+    row_slice = plan.rows.slice + first_row_tile * 2 * K::kDown / K::kUp;
+    column_slice =
+        K::kFirstColumnSlice +
+        (K::kOneBlock ? 0 : plan.columns.slice + block * (K::kOutTiles * K::kDown / K::kUp));
     const int row = kTile * first_row_tile - rows_before(call);
     const int column = kSlice * K::kOutTiles * block - columns_before(call);
     y = static_cast<char*>(call.args.y) +
@@ -69,11 +68,11 @@ struct Place {
 
   // The number of slices of rows of x that the steps need.
   __device__ __forceinline__ int slices() const {
-    return K::Up::slices_before(steps - 1) + K::kRowWindow;
+    return K::up().slices_before(steps - 1) + K::kRowWindow;
   }
 
   // Whether the first tiles may have rows and columns that lie before y.
-  static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::Down::kFactor == 1;
+  static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::kDown == 1;
   static __device__ __forceinline__ int rows_before(const MmaCall& call) {
     return kMayBeBefore ? call.plan.rows.before : 0;
   }
@@ -85,14 +84,14 @@ struct Place {
   __device__ __forceinline__ void place_in_map(const MmaCall& call) {
     const SignMap<int>& map = call.map;
     const MmaPlan& plan = call.plan;
-    map_row = K::Down::kFactor * first_row_tile + plan.rows.sign_tile;
+    map_row = K::kDown * first_row_tile + plan.rows.sign_tile;
     end_map_row = map.tile_rows;
     const int column = block * K::kMapTilesOfBlock + floor_div(plan.columns.sign_tile, 4);
     first_map_tile = -column;
     end_map_tile = map.tile_columns - column;
     if constexpr (K::kSigns == Signs::Write) {  // only one walk writes shared tiles
       if (block + 1 < plan.blocks) end_map_tile = min(end_map_tile, K::kMapTilesOfBlock);
-      if (segment + 1 < plan.segments) end_map_row = map_row + K::Down::kFactor * row_tiles;
+      if (segment + 1 < plan.segments) end_map_row = map_row + K::kDown * row_tiles;
     }
     const int64_t first = int64_t(plane) * map.words_per_plane();
     const int64_t tile = int64_t(map_row) * map.tile_columns + column;
@@ -179,21 +178,26 @@ struct RowRing {
     return wrapped(first + position * kChunkBytes + offset);
   }
 
-  // This lane's first piece of the chunk at `position`. From it, for_each_copied() visits the
-  // pieces that this lane has copied, for which it need not wait for other lanes.
+  // This lane's first piece of the chunk at `position`. for_each_piece() gives the others, which this lane
+  // has copied, and for which it need not wait for other lanes.
   __device__ __forceinline__ uint32_t copied(int position) const {
     return at(position, lane_row() * kPitch + lane_column() * int(sizeof(scalar_t)));
   }
+  // Calls function(rows, columns) for the pieces of 16 bytes of a chunk that this lane copies. Rows and
+  // columns count from its first piece, as do the bytes of offset().
   template <typename Function>
-  static __device__ __forceinline__ void for_each_copied(uint32_t piece, const Function& function) {
+  static __device__ __forceinline__ void for_each_piece(const Function& function) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
       const int rows = round * 32 / kRowLanes;
       const int columns = round * 32 % kRowLanes * kPieceElements;
       if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
-        function(piece + rows * kPitch + columns * int(sizeof(scalar_t)));
+        function(rows, columns);
       }
     }
+  }
+  static __device__ __forceinline__ int offset(int rows, int columns) {
+    return rows * kPitch + columns * int(sizeof(scalar_t));
   }
 
   // Frees the oldest chunks and fetches the next ones in their place.
@@ -258,33 +262,24 @@ struct RowRing {
     return left > 0 && left <= call.args.in_w;
   }
 
-  // Calls function(rows, columns, valid elements) for the pieces of 16 bytes of a chunk that this
-  // lane copies. Rows and columns count from its first piece.
-  template <typename Function>
-  __device__ __forceinline__ void for_each_piece(const Function& function) {
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const int rows = round * 32 / kRowLanes;
-      const int columns = round * 32 % kRowLanes * kPieceElements;
-      if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
-        const int left = K::kWhole && kRowLanes <= 32 ? kPieceElements : columns_left - columns;
-        const bool inside =
-            static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.args.in_h) &&
-            (kRowLanes <= 32 || has_column(left));
-        function(rows, columns, inside ? left : 0);
-      }
-    }
+  // The number of elements of a piece that are in the image.
+  __device__ __forceinline__ int valid_of_piece(int rows, int columns) const {
+    const int left = K::kWhole && kRowLanes <= 32 ? kPieceElements : columns_left - columns;
+    const bool inside = static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.args.in_h) &&
+                        (kRowLanes <= 32 || has_column(left));
+    return inside ? left : 0;
   }
 
   // A copy of this many bytes lies inside or outside the image as a whole.
   template <int kBytesOfCopy>
   __device__ __forceinline__ void copy() {
     constexpr int kSize = sizeof(scalar_t);
-    for_each_piece([&](int rows, int columns, int valid) {
+    for_each_piece([&](int rows, int columns) {
+      const int valid = valid_of_piece(rows, columns);
       const char* from = source + (rows * call.args.x_strides[2] + columns) * kSize;
 #pragma unroll
       for (int c = 0; c < 16; c += kBytesOfCopy) {
-        copy_async<kBytesOfCopy>(lane_piece() + rows * kPitch + columns * kSize + c, from + c,
+        copy_async<kBytesOfCopy>(lane_piece() + offset(rows, columns) + c, from + c,
                                  valid * kSize > c ? kBytesOfCopy : 0);
       }
     });
@@ -293,7 +288,8 @@ struct RowRing {
   // Copies element by element, at any alignment.
   __device__ __forceinline__ void copy_elements() {
     using Bits = std::conditional_t<sizeof(scalar_t) == 2, uint16_t, uint32_t>;
-    for_each_piece([&](int rows, int columns, int valid) {
+    for_each_piece([&](int rows, int columns) {
+      const int valid = valid_of_piece(rows, columns);
       const Bits* from = reinterpret_cast<const Bits*>(source) + rows * call.args.x_strides[2] +
                          columns * call.args.x_strides[3];
       uint32_t words[4] = {};
@@ -302,10 +298,10 @@ struct RowRing {
         const uint32_t bits = e < valid ? from[e * call.args.x_strides[3]] : 0;
         words[e * sizeof(Bits) / 4] |= bits << e * sizeof(Bits) * 8 % 32;
       }
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       lane_piece() + rows * kPitch + columns * int(sizeof(scalar_t))),
-                   "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                   : "memory");
+      asm volatile(
+          "st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(lane_piece() + offset(rows, columns)),
+          "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+          : "memory");
     });
   }
 };
