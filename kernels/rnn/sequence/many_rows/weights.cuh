@@ -64,7 +64,8 @@ LLTM_JIT_DEVICE void load_scaled_along_columns(const Block& block, const Load& l
   LLTM_JIT_UNROLLED(j, 4) scales[j] = HalfScale(magnitudes[n + j]);
   for_four([&](int k, const Pack<float, 4>& four) {
     LLTM_JIT_UNROLLED(j, 4) {
-      *reinterpret_cast<Half*>(block.weight(n + j, k)) = to_half(four.values[j] * scales[j].scale);
+      *reinterpret_cast<Half*>(block.weight(n + j, k)) =
+          from_opmath<Half>(four.values[j] * scales[j].scale);
     }
   });
   __syncthreads();
