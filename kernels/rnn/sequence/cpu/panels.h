@@ -10,6 +10,7 @@ namespace lltm_jit {
 
 template <typename acc_t>
 struct PanelRanges {
+  static constexpr bool kProduct = true;
   static constexpr int64_t kLanes = at::vec::Vectorized<acc_t>::size();
 
   // Calls function(first vector, vectors) for the panels of vectors [begin, end).
