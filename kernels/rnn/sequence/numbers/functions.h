@@ -7,38 +7,21 @@
 
 namespace lltm_jit {
 
-template <typename T>
-LLTM_JIT_HOST_DEVICE T exp(const T& x) {
-  return Math<T>::exp(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T log(const T& x) {
-  return Math<T>::log(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T log1p(const T& x) {
-  return Math<T>::log1p(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T sqrt(const T& x) {
-  return Math<T>::sqrt(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T sin(const T& x) {
-  return Math<T>::sin(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T cos(const T& x) {
-  return Math<T>::cos(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T tanh(const T& x) {
-  return Math<T>::tanh(x);
-}
-template <typename T>
-LLTM_JIT_HOST_DEVICE T abs(const T& x) {
-  return Math<T>::abs(x);
-}
+#define LLTM_JIT_FUNCTION(name)             \
+  template <typename T>                     \
+  LLTM_JIT_HOST_DEVICE T name(const T& x) { \
+    return Math<T>::name(x);                \
+  }
+LLTM_JIT_FUNCTION(exp)
+LLTM_JIT_FUNCTION(log)
+LLTM_JIT_FUNCTION(log1p)
+LLTM_JIT_FUNCTION(sqrt)
+LLTM_JIT_FUNCTION(sin)
+LLTM_JIT_FUNCTION(cos)
+LLTM_JIT_FUNCTION(tanh)
+LLTM_JIT_FUNCTION(abs)
+#undef LLTM_JIT_FUNCTION
+
 // As in torch: relu of NaN is NaN, and the derivative at 0 is 0.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T relu(const T& x) {
