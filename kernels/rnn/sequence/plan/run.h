@@ -15,10 +15,8 @@ namespace lltm_jit {
 #ifdef LLTM_JIT_CUDA
 // Enqueued on the current stream, inside a KernelGuard. `like` is any tensor on the device. False: nothing was
 // enqueued, because several recurrences run in one persistent kernel or not at all.
-bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
-                           const at::Tensor& like);
-bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
-                            const at::Tensor& like);
+template <typename Args>
+bool sequence_cuda(const Args& args, const CudaCell& cell, const at::Tensor& like);
 // As run_at_once(), on the current GPU.
 bool runs_at_once(const SequenceSizes& sizes, bool training);
 
@@ -26,10 +24,8 @@ bool runs_at_once(const SequenceSizes& sizes, bool training);
 // they do not run in one persistent kernel. It returns false if the GPU has refused the launch.
 template <typename Args>
 using RunPart = std::function<bool(Args part)>;
-RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs& args,
-                                                 const CudaCell& cell, const at::Tensor& like);
-RunPart<SequenceBackwardArgs> sequence_parts_cuda(const SequenceBackwardArgs& args,
-                                                  const CudaCell& cell, const at::Tensor& like);
+template <typename Args>
+RunPart<Args> sequence_parts_cuda(const Args& args, const CudaCell& cell, const at::Tensor& like);
 
 // The plan's description of the current GPU: architecture, shared memory, SMs, whether there are grids, clusters,
 // and the kind of plans.
