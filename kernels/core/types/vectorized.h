@@ -92,7 +92,10 @@ inline void store_rounded(scalar_t* target, const at::vec::Vectorized<float>& va
     _mm256_mask_storeu_epi16(target, (1u << count) - 1, rounded);
   }
 #else
-  at::vec::convert_from_float<scalar_t>(value, value).store(target, static_cast<int>(count));
+  constexpr int kLanes = at::vec::Vectorized<float>::size();
+  const auto rounded = at::vec::convert_from_float<scalar_t>(value, value);
+  // A copy of a constant length is one instruction.
+  count == kLanes ? rounded.store(target, kLanes) : rounded.store(target, static_cast<int>(count));
 #endif
 }
 

@@ -81,46 +81,36 @@ StateAndGates allocate(const CellInputs& in, bool save_gates) {
   return {empty(old_h.sym_sizes(), old_h), empty(old_cell.sym_sizes(), old_cell), gates};
 }
 
-StateAndGates forward_own(const ProductInputs& inputs, const CellInputs& in, bool save_gates) {
-  StateAndGates results = allocate(in, save_gates);
-  auto& [new_h, new_cell, gates] = results;
-  const Tensor dense_cell = in.old_cell.contiguous();
-  const Tensor dense_bias = in.bias ? in.bias->contiguous() : Tensor();
-  LltmCellArgs args{inputs.operands()};
-  args.bias = in.bias ? dense_bias.const_data_ptr() : nullptr;
-  args.old_cell = dense_cell.const_data_ptr();
-  args.new_h = new_h.mutable_data_ptr();
-  args.new_cell = new_cell.mutable_data_ptr();
-  args.gates = save_gates ? gates.mutable_data_ptr() : nullptr;
-  args.cell_type = floating_type(in.old_cell.scalar_type());
-  LLTM_JIT_RUN(in.input, args, lltm_cell_cpu, launch_lltm_cell);
-  return results;
-}
-
 StateAndGates forward(const CellInputs& in, bool save_gates) {
   check_cell("lltm_cell", in);
   const KernelGuard guard(in.input);
   if (in.input.is_meta() || in.old_h.numel() == 0) return allocate(in, save_gates);
   const ProductInputs inputs(in.input, in.weights, in.old_h);
-  if (inputs.plan.forward != LltmForwardKernel::Library) return forward_own(inputs, in, save_gates);
-
-  const Tensor X = cat({in.old_h, in.input}, 1);
-  Tensor gates = in.bias ? in.bias->addmm(X, in.weights.t()) : X.mm(in.weights.t());
-  auto [new_h, new_cell, unused] = allocate(in, /*save_gates=*/false);
+  const bool own = inputs.plan.forward != LltmForwardKernel::Library;
+  StateAndGates results = allocate(in, save_gates && own);
+  auto& [new_h, new_cell, gates] = results;
+  if (!own) {
+    const Tensor X = cat({in.old_h, in.input}, 1);
+    gates = in.bias ? in.bias->addmm(X, in.weights.t()) : X.mm(in.weights.t());
+  }
   const Tensor dense_cell = in.old_cell.contiguous();
-  const LltmForwardArgs args{
-      .gates = gates.mutable_data_ptr(),
+  const LltmStates states{
       .old_cell = dense_cell.const_data_ptr(),
       .new_h = new_h.mutable_data_ptr(),
       .new_cell = new_cell.mutable_data_ptr(),
-      .batch_size = in.input.size(0),
-      .hidden_size = in.old_h.size(1),
-      .type = floating_type(in.input.scalar_type()),
+      .gates = data_or_null(gates),
       .cell_type = floating_type(in.old_cell.scalar_type()),
-      .save_gates = save_gates,
   };
-  LLTM_JIT_RUN(in.input, args, lltm_forward_cpu, launch_lltm_forward);
-  return {new_h, new_cell, gates};
+  if (own) {
+    const OptionalTensor bias = dense(in.bias);
+    const LltmCellArgs args{inputs.operands(), states, data_or_null(bias)};
+    LLTM_JIT_RUN(in.input, args, lltm_cell_cpu, launch_lltm_cell);
+  } else {
+    const auto& sizes = inputs.problem;
+    const LltmForwardArgs args{states, sizes.batch_size, sizes.hidden_size, sizes.type, save_gates};
+    LLTM_JIT_RUN(in.input, args, lltm_forward_cpu, launch_lltm_forward);
+  }
+  return results;
 }
 
 // Allocates the gradients that are asked for.

@@ -15,14 +15,18 @@
 
 namespace lltm_jit {
 
-struct LltmForwardArgs {
-  void* gates;           // [batch_size, 3*hidden_size] pre-activations; activated in place if
-                         // save_gates, else unchanged
+struct LltmStates {
   const void* old_cell;  // [batch_size, hidden_size]
   void* new_h;           // [batch_size, hidden_size] written; aliases nothing
   void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
+  void* gates;           // [batch_size, 3*hidden_size]
+  ElementType cell_type;
+};
+
+// `gates` are pre-activations; activated in place if save_gates, else unchanged.
+struct LltmForwardArgs : LltmStates {
   int64_t batch_size, hidden_size;
-  ElementType type, cell_type;
+  ElementType type;
   bool save_gates;
 };
 
@@ -46,14 +50,9 @@ struct LltmOperands : LltmProblem {
   LltmPlan plan;
 };
 
-// The whole cell, product included.
-struct LltmCellArgs : LltmOperands {
-  const void* bias;      // [3*hidden_size] or null
-  const void* old_cell;  // [batch_size, hidden_size]
-  void* new_h;           // [batch_size, hidden_size] written; aliases nothing
-  void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
-  void* gates;           // [batch_size, 3*hidden_size] written: activated; or null
-  ElementType cell_type;
+// The whole cell, product included. `gates` are written: activated; or null.
+struct LltmCellArgs : LltmOperands, LltmStates {
+  const void* bias;  // [3*hidden_size] or null
 };
 
 // The products of the backward pass. A gradient that nobody asked for has a null pointer.

@@ -19,12 +19,9 @@ void check_cell(const char* function, const CellInputs& in) {
   const Argument old_h{function, "old_h", in.old_h}, old_cell{function, "old_cell", in.old_cell};
 
   check_floating_point(input);
-  check_same_dtype(weights, input);
-  check_same_dtype(old_h, input);
+  for (const auto* each : {&weights, &old_h}) check_same_dtype(*each, input);
   check_state_dtype(old_cell, input);
-  check_same_device(weights, input);
-  check_same_device(old_h, input);
-  check_same_device(old_cell, input);
+  for (const auto* each : {&weights, &old_h, &old_cell}) check_same_device(*each, input);
 
   check_rank(input, 2, "[batch_size, input_size]");
   check_rank(old_h, 2, "[batch_size, hidden_size]");

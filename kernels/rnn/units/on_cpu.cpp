@@ -2,4 +2,3 @@
 #include "core/products/matrices.cpp"
 #include "rnn/sequence/cpu/backward.cpp"
 #include "rnn/sequence/cpu/forward.cpp"
-#include "rnn/sequence/walk/cpu.cpp"

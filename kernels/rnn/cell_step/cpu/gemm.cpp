@@ -32,24 +32,15 @@ int64_t piece_of(int64_t count, int64_t unit) {
 // The pointwise part of a task.
 template <typename scalar_t, typename cell_t>
 void activate(const LltmCellArgs& args, const ForwardTask<scalar_t>& task) {
-  const int64_t hidden = args.hidden_size;
   const auto* bias = static_cast<const scalar_t*>(args.bias);
   for (int64_t row = 0; row < task.rows; ++row) {
-    const int64_t place = (task.row + row) * hidden + task.unit;
-    CellRow<scalar_t, cell_t> cell{};
-    cell.old_cell = static_cast<const cell_t*>(args.old_cell) + place;
-    cell.new_h = static_cast<scalar_t*>(args.new_h) + place;
-    cell.new_cell = static_cast<cell_t*>(args.new_cell) + place;
-    if (args.gates != nullptr) {
-      cell.input_gate =
-          static_cast<scalar_t*>(args.gates) + (task.row + row) * kGates * hidden + task.unit;
-      cell.output_gate = cell.input_gate + hidden;
-      cell.candidate_cell = cell.output_gate + hidden;
-    }
-    lltm_forward_row(cell, task.units, [&](int gate, int64_t i, int64_t n) {
-      const auto sum = load(&task.sums[row][gate][i], n);
-      return bias != nullptr ? sum + load(bias + gate * hidden + task.unit + i, n) : sum;
-    });
+    lltm_forward_row<scalar_t, cell_t>(
+        args, task.row + row, task.unit, task.units, args.gates,
+        [&](int gate, int64_t i, int64_t n) {
+          const auto sum = load(&task.sums[row][gate][i], n);
+          if (bias == nullptr) return sum;
+          return sum + load(bias + gate * args.hidden_size + task.unit + i, n);
+        });
   }
 }
 
@@ -119,17 +110,18 @@ class BackwardProducts : LltmCpuBounds {
       }
     });
     if (splits_ > 0) {
-      const int64_t rows_at_once = std::max<int64_t>(1, 4096 / columns_);
+      const int64_t rows_at_once = std::max<int64_t>(1, 4096 / columns_), size = gates_ * columns_;
       at::parallel_for(0, gates_, rows_at_once, [&](int64_t begin, int64_t end) {
-        sum_splits(begin * columns_, end * columns_);
+        sum_rows(split_sums_.get() + begin * columns_, size, splits_, (end - begin) * columns_,
+                 static_cast<scalar_t*>(args_.grad_weights) + begin * columns_);
       });
     }
   }
 
  private:
   using acc_t = opmath_t<scalar_t>;
-  using Vec = at::vec::Vectorized<acc_t>;
-  static constexpr int64_t kSumColumns = 4 * Vec::size();  // of the bias's gradient per task
+  static constexpr int64_t kSumColumns =
+      4 * RegisterTile<acc_t>::kLanes;  // of the bias's gradient per task
 
   const LltmProductsArgs& args_;
   const int64_t gates_ = kGates * args_.hidden_size;
@@ -145,17 +137,16 @@ class BackwardProducts : LltmCpuBounds {
   // The gradient of h or x, in panels. For a single row, longer rows of the weights are read faster.
   void add_state(void* grad, int64_t first_column, int64_t size) {
     if (grad == nullptr) return;
-    Product<scalar_t> product{};
-    product.a = wide_grad_.data;
-    product.a_row_stride = wide_grad_.stride;
-    product.a_depth_stride = 1;
-    product.b = static_cast<const scalar_t*>(args_.weights) + first_column;
-    product.b_stride = args_.weights_stride;
-    product.c = static_cast<scalar_t*>(grad);
-    product.c_stride = size;
-    product.rows = args_.batch_size;
-    product.columns = size;
-    product.depth = gates_;
+    const Product<scalar_t> product{.a = wide_grad_.data,
+                                    .a_row_stride = wide_grad_.stride,
+                                    .a_depth_stride = 1,
+                                    .b = static_cast<const scalar_t*>(args_.weights) + first_column,
+                                    .b_stride = args_.weights_stride,
+                                    .c = static_cast<scalar_t*>(grad),
+                                    .c_stride = size,
+                                    .rows = args_.batch_size,
+                                    .columns = size,
+                                    .depth = gates_};
     constexpr int64_t kRows = 512, kOneRowColumns = 128;
     for (int64_t width, column = 0; column < size; column += width) {
       width = args_.batch_size == 1 ? kOneRowColumns : panel_columns<acc_t>(size - column);
@@ -170,17 +161,17 @@ class BackwardProducts : LltmCpuBounds {
   void add_weights(const void* state, int64_t stride, int64_t first_column, int64_t size,
                    int64_t row, int64_t rows) {
     const auto append = [&](auto& parts, auto* target, int64_t first, int64_t depth) {
-      typename std::decay_t<decltype(parts)>::value_type product{};
-      product.a = wide_grad_.data + first * wide_grad_.stride;
-      product.a_row_stride = 1;
-      product.a_depth_stride = wide_grad_.stride;
-      product.b = static_cast<const scalar_t*>(state) + first * stride;
-      product.b_stride = stride;
-      product.c = target + first_column;
-      product.c_stride = columns_;
-      product.rows = gates_;
-      product.columns = size;
-      product.depth = depth;
+      const typename std::decay_t<decltype(parts)>::value_type product{
+          .a = wide_grad_.data + first * wide_grad_.stride,
+          .a_row_stride = 1,
+          .a_depth_stride = wide_grad_.stride,
+          .b = static_cast<const scalar_t*>(state) + first * stride,
+          .b_stride = stride,
+          .c = target + first_column,
+          .c_stride = columns_,
+          .rows = gates_,
+          .columns = size,
+          .depth = depth};
       parts.push_back(product.part(row, rows, 0, size));
     };
     for (int64_t split = 0; split < splits_; ++split) {
@@ -198,18 +189,6 @@ class BackwardProducts : LltmCpuBounds {
   void sum_bias(int64_t first) {
     sum_rows(grad_pre_ + first, gates_, args_.batch_size, std::min(kSumColumns, gates_ - first),
              static_cast<scalar_t*>(args_.grad_bias) + first);
-  }
-
-  // Adds up elements [begin, end) of the split weights' gradient.
-  void sum_splits(int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += Vec::size()) {
-      const int64_t n = std::min<int64_t>(Vec::size(), end - i);
-      Vec sum(0);
-      for (int64_t split = 0; split < splits_; ++split) {
-        sum = sum + load(&split_sums_[split * gates_ * columns_ + i], n);
-      }
-      store(static_cast<scalar_t*>(args_.grad_weights) + i, sum, n);
-    }
   }
 };
 

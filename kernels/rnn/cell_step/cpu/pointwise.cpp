@@ -11,25 +11,15 @@ namespace {
 constexpr int64_t kGrainElements = 4096;
 
 template <typename scalar_t, typename cell_t>
-void forward_row(const LltmForwardArgs& args, int64_t row) {
-  const int64_t hidden = args.hidden_size;
-  auto* gates = static_cast<scalar_t*>(args.gates) + row * 3 * hidden;
-  CellRow<scalar_t, cell_t> cell{};
-  cell.old_cell = static_cast<const cell_t*>(args.old_cell) + row * hidden;
-  cell.new_h = static_cast<scalar_t*>(args.new_h) + row * hidden;
-  cell.new_cell = static_cast<cell_t*>(args.new_cell) + row * hidden;
-  if (args.save_gates) {
-    cell.input_gate = gates;
-    cell.output_gate = gates + hidden;
-    cell.candidate_cell = gates + 2 * hidden;
-  }
-  lltm_forward_row(cell, hidden, [&](int gate, int64_t i, int64_t n) {
-    return load(gates + gate * hidden + i, n);
-  });
+void run_row(const LltmForwardArgs& args, int64_t row) {
+  const auto* gates = static_cast<const scalar_t*>(args.gates) + row * 3 * args.hidden_size;
+  lltm_forward_row<scalar_t, cell_t>(
+      args, row, 0, args.hidden_size, args.save_gates ? args.gates : nullptr,
+      [&](int gate, int64_t i, int64_t n) { return load(gates + gate * args.hidden_size + i, n); });
 }
 
 template <typename scalar_t, typename cell_t>
-void backward_row(const LltmBackwardArgs& args, int64_t row) {
+void run_row(const LltmBackwardArgs& args, int64_t row) {
   using Vec = at::vec::Vectorized<opmath_t<scalar_t>>;
   const int64_t hidden = args.hidden_size;
   const auto* gates = static_cast<const scalar_t*>(args.gates) + row * 3 * hidden;
@@ -52,29 +42,22 @@ void backward_row(const LltmBackwardArgs& args, int64_t row) {
   }
 }
 
-// Calls function(row) for every row, in parallel if there are enough elements.
-template <typename Function>
-void for_each_row(int64_t rows, int64_t row_elements, const Function& function) {
-  const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, row_elements));
-  at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) function(row);
+// Runs every row, in parallel if there are enough elements.
+template <typename Args>
+void run_rows(const Args& args) {
+  const int64_t grain = std::max<int64_t>(1, kGrainElements / args.hidden_size);
+  dispatch_types(args, [&](auto scalar, auto cell) {
+    at::parallel_for(0, args.batch_size, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        run_row<decltype(scalar), decltype(cell)>(args, row);
+      }
+    });
   });
 }
 
 }  // namespace
 
-void lltm_forward_cpu(const LltmForwardArgs& args) {
-  dispatch_types(args, [&](auto scalar, auto cell) {
-    for_each_row(args.batch_size, args.hidden_size,
-                 [&](int64_t row) { forward_row<decltype(scalar), decltype(cell)>(args, row); });
-  });
-}
-
-void lltm_backward_cpu(const LltmBackwardArgs& args) {
-  dispatch_types(args, [&](auto scalar, auto cell) {
-    for_each_row(args.batch_size, args.hidden_size,
-                 [&](int64_t row) { backward_row<decltype(scalar), decltype(cell)>(args, row); });
-  });
-}
+void lltm_forward_cpu(const LltmForwardArgs& args) { run_rows(args); }
+void lltm_backward_cpu(const LltmBackwardArgs& args) { run_rows(args); }
 
 }  // namespace lltm_jit

@@ -9,31 +9,28 @@
 
 namespace lltm_jit {
 
-// The places of the elements of one row, each `count` long.
-template <typename scalar_t, typename cell_t>
-struct CellRow {
-  const cell_t* old_cell;
-  scalar_t* new_h;
-  cell_t* new_cell;
-  scalar_t *input_gate, *output_gate, *candidate_cell;  // activated gates, written if not null
-};
-
-// Computes the cell from the pre-activations of each gate, given as functions of (first element, count).
-template <typename scalar_t, typename cell_t, typename Load>
-inline void lltm_forward_row(const CellRow<scalar_t, cell_t>& row, int64_t count,
-                             const Load& pre_activation) {
+// Computes `count` units of a row from the pre-activations of each gate, given as functions of (gate, first unit,
+// count). Args are LltmForwardArgs or LltmCellArgs. The activated gates are written unless they are null.
+template <typename scalar_t, typename cell_t, typename Args, typename Load>
+inline void lltm_forward_row(const Args& args, int64_t row, int64_t unit, int64_t count,
+                             void* gates, const Load& pre_activation) {
   using Vec = at::vec::Vectorized<opmath_t<scalar_t>>;
+  const int64_t hidden = args.hidden_size, place = row * hidden + unit;
+  const auto* old_cell = static_cast<const cell_t*>(args.old_cell) + place;
+  auto* new_h = static_cast<scalar_t*>(args.new_h) + place;
+  auto* new_cell = static_cast<cell_t*>(args.new_cell) + place;
+  auto* active_gates = static_cast<scalar_t*>(gates) + row * 3 * hidden + unit;
   for (int64_t i = 0; i < count; i += Vec::size()) {
     const int64_t n = std::min<int64_t>(Vec::size(), count - i);
     const auto active = lltm_activate<Vec>(
         {pre_activation(0, i, n), pre_activation(1, i, n), pre_activation(2, i, n)});
-    const auto state = lltm_new_state<Vec>(active, load(row.old_cell + i, n));
-    store(row.new_h + i, state.h, n);
-    store(row.new_cell + i, state.cell, n);
-    if (row.input_gate != nullptr) {
-      store(row.input_gate + i, active.input_gate, n);
-      store(row.output_gate + i, active.output_gate, n);
-      store(row.candidate_cell + i, active.candidate_cell, n);
+    const auto state = lltm_new_state<Vec>(active, load(old_cell + i, n));
+    store(new_h + i, state.h, n);
+    store(new_cell + i, state.cell, n);
+    if (gates != nullptr) {
+      store(active_gates + i, active.input_gate, n);
+      store(active_gates + hidden + i, active.output_gate, n);
+      store(active_gates + 2 * hidden + i, active.candidate_cell, n);
     }
   }
 }

@@ -139,10 +139,10 @@ struct BackwardCall {
   bool run() {
     const Tensor& like = in.in.gates;
 #ifdef LLTM_JIT_CUDA
-    if (like.is_cuda() && cell.product) return sequence_backward_cuda(args, cell.cuda, like);
+    if (like.is_cuda() && cell.product) return sequence_cuda(args, cell.cuda, like);
     if (like.is_cuda()) grad_parameters = walk_backward_cuda(args, cell, like);
 #endif
-    if (like.is_cpu()) (cell.product ? sequence_backward_cpu : walk_backward_cpu)(args, cell.cpu);
+    if (like.is_cpu()) sequence_backward_cpu(args, cell.cpu);
     return true;
   }
 

@@ -78,10 +78,10 @@ struct ForwardCall {
   // False if the kernels cannot take all recurrences at once.
   bool run(const RecurrentCell& cell, const Tensor& like) {
 #ifdef LLTM_JIT_CUDA
-    if (like.is_cuda() && cell.product) return sequence_forward_cuda(args, cell.cuda, like);
+    if (like.is_cuda() && cell.product) return sequence_cuda(args, cell.cuda, like);
     if (like.is_cuda()) walk_forward_cuda(args, cell, like);
 #endif
-    if (like.is_cpu()) (cell.product ? sequence_forward_cpu : walk_forward_cpu)(args, cell.cpu);
+    if (like.is_cpu()) sequence_forward_cpu(args, cell.cpu);
     return true;
   }
 };

@@ -11,8 +11,9 @@ namespace {
 template <typename scalar_t, typename Weights>
 class ForwardSequence {
  public:
-  ForwardSequence(const SequenceForwardArgs& args, void (*cell)(const CellForwardRow&))
-      : args_(args), cell_(cell) {
+  ForwardSequence(const SequenceForwardArgs& args, const CpuSteps<scalar_t>& cell)
+      : args_(args), cell_(cell.forward) {
+    if (!Weights::kProduct) return;
     if (args.bias != nullptr) bias_ = aligned_array<acc_t>(blocks_ * gates_ * kLanes);
     if (args.input_bias != nullptr) input_bias_ = aligned_array<acc_t>(blocks_ * gates_ * kLanes);
     for (int64_t s = 0; s < division_.shares(); ++s) {
@@ -24,20 +25,14 @@ class ForwardSequence {
   }
 
   void run() {
-    pack_groups(division_, group_, gates_ * kLanes * (hidden_ + input_size_),
-                [&](int64_t block, int64_t block_end) { pack(block, block_end); });
-    for (int64_t row = 0; row < args_.batch_size; ++row) begin_row(row);
-    run_steps(division_, args_.steps, [&](int64_t step, int64_t index) {
-      const SequenceShare share = division_.share(index);
-      for (int64_t row = share.row; row < share.row_end; row += kRows) {
-        const int64_t row_end = std::min(share.row_end, row + kRows);
-        if (has_input_ && step % ahead_ == 0) take_input(step, row, row_end, scratch_[index]);
-        for_each_group(share, group_, [&](int64_t block, int64_t block_end) {
-          run_block(step, row, row_end, block, block_end, share, scratch_[index]);
-        });
-      }
-    });
-    for (int64_t row = 0; row < args_.batch_size; ++row) end_row(row);
+    if constexpr (Weights::kProduct) {
+      pack_groups(division_, group_, gates_ * kLanes * (hidden_ + input_size_),
+                  [&](int64_t block, int64_t block_end) { pack(block, block_end); });
+    }
+    run_shares(
+        division_, args_.steps, [&](const SequenceShare& share) { begin(share); },
+        [&](int64_t step, const SequenceShare& share) { run_step(step, share); },
+        [&](const SequenceShare& share) { end(share); });
   }
 
  private:
@@ -55,14 +50,13 @@ class ForwardSequence {
   };
 
   const SequenceForwardArgs& args_;
-  void (*const cell_)(const CellForwardRow&);
+  void (*const cell_)(const CellForwardRow<scalar_t>&);
   const int gates_ = args_.SequenceSizes::gates;
   const int64_t hidden_ = args_.hidden_size;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
-  // The strides in the call's arrays, over all recurrences: from gate to gate, from row to row, and
-  // from cell state to cell state.
+  // The strides in the call's arrays, over all recurrences: from gate to gate, and from row to row.
   const int64_t gate_stride_ = args_.heads * hidden_;
-  const int64_t units_ = args_.units(), cells_stride_ = args_.batch_size * units_;
+  const int64_t units_ = args_.units();
   // Blocks of units whose gates are computed together: as many as fill whole panels, times a few,
   // so that one call of the cell has enough work.
   static constexpr int64_t kVectors = RegisterTile<acc_t>::kVectors;
@@ -72,9 +66,11 @@ class ForwardSequence {
   const bool has_input_ = args_.input.data != nullptr;
   const int64_t input_size_ = has_input_ ? args_.input_size : 0;
   const SequenceDivision division_ =
-      divide_sequence(args_.steps, args_.batch_size, blocks_,
-                      args_.batch_size * gates_ * hidden_ * (hidden_ + input_size_),
-                      gates_ * hidden_ * hidden_ * sizeof(row_t));
+      Weights::kProduct
+          ? divide_sequence(args_, kLanes,
+                            args_.batch_size * gates_ * hidden_ * (hidden_ + input_size_),
+                            gates_ * hidden_ * hidden_ * sizeof(row_t))
+          : divide_without_product(args_, kLanes);
   Weights weights_{blocks_ * gates_, hidden_};
   // The input is multiplied for as many steps at once as give enough rows. The order of the sums is that of the
   // product over all steps, so that a layer's results do not depend on whether its gradients are computed.
@@ -90,14 +86,10 @@ class ForwardSequence {
   // The left factor of products with the weights, for two steps: h before and after the step.
   const int64_t h_stride_ = Weights::row_stride(hidden_);
   const AlignedArray<row_t> h_ = aligned_zeros<row_t>(2 * args_.batch_size * h_stride_);
-  const int64_t states_stride_ = args_.batch_size * hidden_;
-  const AlignedArray<acc_t> states_ = aligned_array<acc_t>(args_.states * states_stride_);
+  const RowStates<scalar_t> states_{args_};
 
   row_t* h(int64_t step, int64_t row) const {
     return h_.get() + (step % 2 * args_.batch_size + row) * h_stride_;
-  }
-  acc_t* state(int64_t index, int64_t row) const {
-    return states_.get() + index * states_stride_ + row * hidden_;
   }
   void pack(int64_t block, int64_t block_end) {
     pack(block, block_end, weights_, args_.weights, args_.weights_stride, hidden_, args_.bias,
@@ -129,10 +121,15 @@ class ForwardSequence {
     return vector % gates_ * gate_stride + unit;
   }
 
-  void begin_row(int64_t row) {
-    if (control_of(args_, 0, row) == kResets) return reset_row(0, row, 0, hidden_);
-    set_row(0, row, 0, hidden_, row_of<scalar_t>(SequenceArray{args_.old_h, 0, units_}, 0, row),
-            row_of<acc_t>(SequenceArray{args_.old_cells, 0, units_}, 0, row));
+  void begin(const SequenceShare& share) {
+    for (int64_t row = share.row; row < share.row_end; ++row) {
+      if (control_of(args_, 0, row) == kResets) {
+        reset_row(0, row, share.unit, share.units);
+      } else {
+        set_row(0, row, share.unit, share.units, element_of<scalar_t>(args_.old_h, row * units_),
+                element_of<acc_t>(args_.old_cells, row * units_));
+      }
+    }
   }
 
   // Resets a row before a step.
@@ -141,22 +138,33 @@ class ForwardSequence {
             row_of<acc_t>(args_.reset_cells, step, row));
   }
   // Sets a row's state before a step to its h and cells, or to zeros if they are null.
-  C10_NOINLINE void set_row(int64_t step, int64_t row, int64_t unit, int64_t units,
-                            const scalar_t* new_h, const acc_t* cells) {
-    const scalar_t* of_h = new_h ? new_h + unit : nullptr;
-    copy_row(of_h, units, h(step, row) + unit);
-    copy_row(of_h, units, state(0, row) + unit);
-    for (int s = 1; s < args_.states; ++s) {
-      copy_row(cells ? cells + (s - 1) * cells_stride_ + unit : nullptr, units,
-               state(s, row) + unit);
+  void set_row(int64_t step, int64_t row, int64_t unit, int64_t units, const scalar_t* new_h,
+               const acc_t* cells) {
+    states_.read(row, unit, units, new_h, cells);
+    if constexpr (Weights::kProduct) {
+      copy_row(element_of<scalar_t>(new_h, unit), units, h(step, row) + unit);
     }
   }
 
-  void end_row(int64_t row) {
-    copy_row(state(0, row), hidden_, static_cast<scalar_t*>(args_.new_h) + row * units_);
-    for (int s = 1; s < args_.states; ++s) {
-      copy_row(state(s, row), hidden_,
-               static_cast<acc_t*>(args_.new_cells) + (s - 1) * cells_stride_ + row * units_);
+  void end(const SequenceShare& share) {
+    for (int64_t row = share.row; row < share.row_end; ++row) {
+      states_.write(row, share.unit, share.units, element_of<scalar_t>(args_.new_h, row * units_),
+                    element_of<acc_t>(args_.new_cells, row * units_));
+    }
+  }
+
+  void run_step(int64_t step, const SequenceShare& share) {
+    if constexpr (Weights::kProduct) {
+      const Scratch& scratch = scratch_[share.index];
+      for (int64_t row = share.row; row < share.row_end; row += kRows) {
+        const int64_t row_end = std::min(share.row_end, row + kRows);
+        if (has_input_ && step % ahead_ == 0) take_input(step, row, row_end, scratch);
+        for_each_group(share, group_, [&](int64_t block, int64_t block_end) {
+          run_block(step, row, row_end, block, block_end, share, scratch);
+        });
+      }
+    } else {
+      run_row(step, share.row, share.unit, share.units, nullptr, nullptr);
     }
   }
 
@@ -199,38 +207,32 @@ class ForwardSequence {
 
   void run_row(int64_t step, int64_t row, int64_t unit, int64_t units, const acc_t* inputs,
                const acc_t* sums) {
-    if (step + 1 < args_.steps && !has_input_) {
-      const scalar_t* next = row_of<scalar_t>(args_.gates, step + 1, row) + unit;
+    if (Weights::kProduct && !has_input_ && step + 1 < args_.steps) {
+      const scalar_t* next = row_of<scalar_t>(args_.gates, step + 1, row, unit);
       for (int g = 0; g < gates_; ++g) prefetch_row(next + g * gate_stride_, units);
     }
-    scalar_t* output = row_of<scalar_t>(args_.output, step, row) + unit;
-    row_t* new_h = h(step + 1, row) + unit;
-    if (control_of(args_, step, row) == kHolds) {
+    scalar_t* output = row_of<scalar_t>(args_.output, step, row, unit);
+    const bool holds = control_of(args_, step, row) == kHolds;
+    if (holds) {
       std::fill_n(output, units, scalar_t(0));
-      copy_row(h(step, row) + unit, units, new_h);
     } else {
-      CellForwardRow cell{};
-      cell.units = units;
-      cell.gate_stride = gate_stride_;
-      cell.parameter_stride = units_;
-      if (!has_input_) cell.gates = row_of<scalar_t>(args_.gates, step, row) + unit;
-      cell.acc_inputs = inputs;
-      cell.acc_sums = sums;
-      if (args_.parameters != nullptr) {
-        cell.parameters = static_cast<const scalar_t*>(args_.parameters) + unit;
-      }
-      cell.acc_states = state(0, row) + unit;
-      cell.state_stride = states_stride_;
-      cell.cell_stride = cells_stride_;
-      cell.output = output;
-      if (args_.saved_gates.data != nullptr) {
-        cell.saved_gates = row_of<scalar_t>(args_.saved_gates, step, row) + unit;
-      }
-      if (args_.saved_cells.data != nullptr) {
-        cell.acc_saved_cells = row_of<acc_t>(args_.saved_cells, step, row) + unit;
-      }
-      cell_(cell);
-      copy_row(output, units, new_h);
+      cell_({.units = units,
+             .gate_stride = gate_stride_,
+             .parameter_stride = units_,
+             .gates = row_of<scalar_t>(args_.gates, step, row, unit),
+             .inputs = inputs,
+             .sums = sums,
+             .parameters = element_of<scalar_t>(args_.parameters, unit),
+             .states = states_(0, row) + unit,
+             .state_stride = states_.stride,
+             .output = output,
+             .saved_gates = row_of<scalar_t>(args_.saved_gates, step, row, unit),
+             .saved_cells = row_of<acc_t>(args_.saved_cells, step, row, unit),
+             .cell_stride = args_.batch_size * units_});
+    }
+    if constexpr (Weights::kProduct) {
+      row_t* new_h = h(step + 1, row) + unit;
+      holds ? copy_row(h(step, row) + unit, units, new_h) : copy_row(output, units, new_h);
     }
     if (step + 1 < args_.steps && control_of(args_, step + 1, row) == kResets) {
       reset_row(step + 1, row, unit, units);
@@ -241,7 +243,7 @@ class ForwardSequence {
 }  // namespace
 
 void sequence_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell) {
-  run_recurrences<ForwardSequence>(args, cell.forward);
+  run_recurrences<ForwardSequence>(args, cell);
 }
 
 }  // namespace lltm_jit

@@ -10,6 +10,7 @@ namespace lltm_jit {
 
 template <typename acc_t>
 struct PanelRanges {
+  static constexpr bool kProduct = true;
   static constexpr int64_t kLanes = at::vec::Vectorized<acc_t>::size();
 
   // Calls function(first vector, vectors) for the panels of vectors [begin, end).
@@ -59,13 +60,9 @@ class Panels : public PanelRanges<number_t> {
   void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
                     int64_t column_count) {
     this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
-      acc_t* panel = panel_of(first);
-      for (int64_t k = 0; k < depth_; ++k) {
-        for (int64_t v = first; v < first + vectors; ++v, panel += kLanes) {
-          const int64_t n = std::min(kLanes, column_count - v * kLanes);
-          load(matrix + k * stride + v * kLanes, n).store(panel);
-        }
-      }
+      copy_block(matrix + first * kLanes, stride, depth_,
+                 std::min(vectors * kLanes, column_count - first * kLanes), panel_of(first),
+                 vectors * kLanes);
     });
   }
 

@@ -86,17 +86,35 @@ inline void for_each_recurrence(const SequenceSizes& sizes, c10::function_ref<vo
   }
 }
 
+// Instead of the weights of a cell without a product. Its units are divided in blocks of kLanes.
+template <typename scalar_t>
+struct NoWeights {
+  using acc_t = opmath_t<scalar_t>;
+  using row_t = acc_t;
+  static constexpr bool kProduct = false;
+  static constexpr int64_t kLanes = 64;
+  template <typename... Sizes>
+  explicit NoWeights(Sizes...) {}
+  static int64_t row_stride(int64_t) { return 0; }
+};
+
 // Runs each recurrence as a Sequence, with the cell's function for the type.
-template <template <typename scalar_t, typename Weights> class Sequence, typename Args,
-          typename CellFunctions>
-void run_recurrences(const Args& args, const CellFunctions& cell) {
+template <template <typename scalar_t, typename Weights> class Sequence, typename Args>
+void run_recurrences(const Args& args, const CpuCell& cell) {
+  if (!cell.product) {
+    dispatch_floating(args.type, [&](auto scalar) {
+      using scalar_t = decltype(scalar);
+      Sequence<scalar_t, NoWeights<scalar_t>>(args, cell).run();
+    });
+    return;
+  }
   dispatch_weights(args.type, [&](auto scalar, auto weights) {
     using Weights = typename decltype(weights)::type;
     using scalar_t = decltype(scalar);
     for_each_recurrence(args, [&](int64_t index) {
       const OneOfRecurrences place(args, index, sizeof(scalar_t), sizeof(opmath_t<scalar_t>));
       const Args one = place(args);
-      Sequence<scalar_t, Weights>(one, cell[static_cast<int>(args.type)]).run();
+      Sequence<scalar_t, Weights>(one, cell).run();
     });
   });
 }

@@ -3,6 +3,7 @@
 // products and the threads are compiled once for all cells (forward.cpp, backward.cpp).
 #pragma once
 
+#include "core/types/cpu.h"
 #include "rnn/sequence/kernels.h"
 
 namespace lltm_jit {
@@ -15,51 +16,58 @@ struct SequenceCpuBounds {
   static constexpr int64_t kDepth = 512, kPairsDepth = 1024;
 };
 
-// A step of some neighbouring units of one row. Pointers are to the first unit. Arrays whose names begin
-// with acc have the arithmetic type, all others the element type. The gates of `gates`, `saved_gates`,
+// A step of some neighbouring units of one row. Pointers are to the first unit. The gates of `gates`, `saved_gates`,
 // `grad_gates` and `grad_hidden` are gate_stride elements apart, the parameters parameter_stride.
+template <typename scalar_t>
 struct CellForwardRow {
+  using acc_t = opmath_t<scalar_t>;
   int64_t units, gate_stride, parameter_stride;
-  const void* gates;       // the input's part; if it is null,
-  const void* acc_inputs;  // [ceil(units / lanes), gates, lanes], like
-  const void* acc_sums;    // the hidden part
-  const void* parameters;  // or null
-  void* acc_states;        // [states], state_stride apart; updated
+  const scalar_t* gates;       // the input's part; if it is null,
+  const acc_t* inputs;         // [ceil(units / lanes), gates, lanes], like
+  const acc_t* sums;           // the hidden part
+  const scalar_t* parameters;  // or null
+  acc_t* states;               // [states], state_stride apart; updated
   int64_t state_stride;
-  void* output;           // written
-  void* saved_gates;      // written; or null, like
-  void* acc_saved_cells;  // [states-1], cell_stride apart
+  scalar_t* output;       // written
+  scalar_t* saved_gates;  // written; or null, like
+  acc_t* saved_cells;     // [states-1], cell_stride apart
   int64_t cell_stride;
 };
 
+template <typename scalar_t>
 struct CellBackwardRow {
+  using acc_t = opmath_t<scalar_t>;
   int64_t units, gate_stride, parameter_stride;
-  const void* grad_output;  // or null for zeros
-  const void* acc_grad_h;   // the later steps' part of h's gradient
-  void* acc_grad_states;    // [states], state_stride apart; updated
+  const scalar_t* grad_output;  // or null for zeros
+  const acc_t* grad_h;          // the later steps' part of h's gradient
+  acc_t* grad_states;           // [states], state_stride apart; updated
   int64_t state_stride;
-  const void* gates;  // if the cell does not add its gates
-  const void* saved_gates;
-  const void* parameters;       // or null
-  const void* old_h;            // or null for zeros
-  const void* acc_saved_cells;  // [states-1], cell_stride apart
-  void* grad_gates;             // written, like
-  void* grad_hidden;            // if the cell does not add its gates
-  void* acc_grad_parameters;    // [parameters], cell_stride apart; sums
+  const scalar_t* gates;  // if the cell does not add its gates
+  const scalar_t* saved_gates;
+  const scalar_t* parameters;  // or null
+  const scalar_t* old_h;       // or null for zeros
+  const acc_t* saved_cells;    // [states-1], cell_stride apart
+  scalar_t* grad_gates;        // written, like
+  scalar_t* grad_hidden;       // if the cell does not add its gates
+  acc_t* grad_parameters;      // [parameters], cell_stride apart; sums
   int64_t cell_stride;
 };
 
-// A cell's functions by element type: Half, BFloat16, Float and Double.
-struct CpuCell {
-  static constexpr int kTypes = 4;
-  void (*forward[kTypes])(const CellForwardRow&);
-  void (*backward[kTypes])(const CellBackwardRow&);
+// A cell's functions for an element type; null for a cell that normalises, whose steps are the formula's.
+template <typename scalar_t>
+struct CpuSteps {
+  void (*forward)(const CellForwardRow<scalar_t>&);
+  void (*backward)(const CellBackwardRow<scalar_t>&);
+};
+struct CpuCell : CpuSteps<c10::Half>, CpuSteps<c10::BFloat16>, CpuSteps<float>, CpuSteps<double> {
+  bool product;  // whether the cell has recurrent weights
 };
 
 // Defined in cell.h; cells.cpp instantiates it once per cell.
 template <typename Cell>
-const CpuCell& cpu_cell();
+CpuCell cpu_cell();
 
+// A cell without a product has one recurrence; its args have no weights, and its saved gates are the gates.
 void sequence_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell);
 void sequence_backward_cpu(const SequenceBackwardArgs& args, const CpuCell& cell);
 

@@ -1,4 +1,4 @@
-// The steps of a sequence on the CPU: how they find their rows, and how threads share the work.
+// The steps of a sequence on the CPU: how threads share the work.
 //
 // Note [Rows or units]
 // The rows of a batch do not depend on each other, so a thread with rows of its own runs through the whole
@@ -16,43 +16,58 @@
 #include <vector>
 
 #include "core/launch/parallel.h"
-#include "core/types/vectorized.h"
+#include "rnn/sequence/cpu/rows.h"
 #include "rnn/sequence/cpu/steps.h"
 
 namespace lltm_jit {
 
-// One thread's work in each step: rows [row, row_end), and blocks of units [block, block_end).
+// One thread's work in each step: rows [row, row_end), and blocks of `lanes` units.
 struct SequenceShare {
-  int64_t row, row_end, block, block_end;
+  int64_t index, row, row_end, block, block_end;
+  int64_t unit, units;  // of the blocks
 };
 
 struct SequenceDivision {
   int64_t row_groups, unit_groups;  // units: per group of rows
-  int64_t rows, blocks;             // in all
+  int64_t rows, units, lanes;       // in all, and of a block
+  int64_t grain = 0;                // how many shares are worth waking a thread, if they never meet
 
   int64_t shares() const { return row_groups * unit_groups; }
   SequenceShare share(int64_t index) const {
-    const int64_t r = index / unit_groups, u = index % unit_groups;
-    return {rows * r / row_groups, rows * (r + 1) / row_groups, blocks * u / unit_groups,
-            blocks * (u + 1) / unit_groups};
+    const int64_t r = index / unit_groups, u = index % unit_groups, blocks = ceil_div(units, lanes);
+    const int64_t block = blocks * u / unit_groups, end = blocks * (u + 1) / unit_groups;
+    const int64_t unit = block * lanes, unit_end = std::min(end * lanes, units);
+    return {index, rows * r / row_groups, rows * (r + 1) / row_groups, block, end,
+            unit,  unit_end - unit};
   }
 };
 
 // Divides the work, given the multiply-adds of a step, and the bytes of weights that a core should
 // keep in its own cache, if any.
-inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blocks,
-                                        int64_t products, int64_t cached = 0) {
+inline SequenceDivision divide_sequence(const SequenceSizes& sizes, int64_t lanes, int64_t products,
+                                        int64_t cached = 0) {
   // Waking a thread takes a few microseconds; meeting at every step takes about one.
   constexpr int64_t kWorthWaking = 1 << 19, kWorthMeeting = 1 << 16;
   constexpr int64_t kTileRows = SequenceCpuBounds::kTileRows, kCache = 1 << 20;
   const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   const int64_t parts = std::max<int64_t>(1, ceil_div(cached, kCache));
   const int64_t row_groups =
-      std::min({std::max<int64_t>(1, threads / parts), ceil_div(rows, kTileRows),
-                std::max<int64_t>(1, steps * products / kWorthWaking)});
-  const int64_t unit_groups = std::min(
-      {threads / row_groups, blocks, std::max<int64_t>(1, products / row_groups / kWorthMeeting)});
-  return {row_groups, unit_groups, rows, blocks};
+      std::min({std::max<int64_t>(1, threads / parts), ceil_div(sizes.batch_size, kTileRows),
+                std::max<int64_t>(1, sizes.steps * products / kWorthWaking)});
+  const int64_t unit_groups =
+      std::min({threads / row_groups, ceil_div(sizes.hidden_size, lanes),
+                std::max<int64_t>(1, products / row_groups / kWorthMeeting)});
+  return {row_groups, unit_groups, sizes.batch_size, sizes.hidden_size, lanes};
+}
+
+// The same for a cell without a product, whose units never wait for each other: a share has some units of a row.
+inline SequenceDivision divide_without_product(const SequenceSizes& sizes, int64_t lanes) {
+  constexpr int64_t kMostUnits = 1024, kWorthWaking = 1 << 14;  // units of a step
+  const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
+  const int64_t equal = ceil_div(rows * units, at::get_num_threads() * lanes) * lanes;
+  const int64_t of_share = std::clamp(equal, lanes, kMostUnits);
+  const int64_t grain = std::max<int64_t>(1, kWorthWaking / (sizes.steps * of_share));
+  return {rows, ceil_div(units, of_share), rows, units, lanes, grain};
 }
 
 // Calls function(begin, end) for a share's blocks of units, `group` blocks at a time.
@@ -80,52 +95,16 @@ inline C10_NOINLINE void pack_groups(const SequenceDivision& division, int64_t g
                    });
 }
 
-// The effect of a step on a row. A row that is held is not reset.
-template <typename Args>
-uint8_t control_of(const Args& args, int64_t step, int64_t row) {
-  if (args.control == nullptr) return 0;
-  const uint8_t control = args.control[step * args.control_step_stride + row];
-  return control & kHolds ? kHolds : control;
-}
-
 inline void pause_spinning() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #endif
 }
 
-// Row `row` of step `step`; null if the array is null.
-template <typename T>
-const T* row_of(const SequenceArray& array, int64_t step, int64_t row) {
-  if (array.data == nullptr) return nullptr;
-  return static_cast<const T*>(array.data) + step * array.step_stride + row * array.row_stride;
-}
-template <typename T>
-T* row_of(const MutableSequenceArray& array, int64_t step, int64_t row) {
-  return const_cast<T*>(
-      row_of<T>(SequenceArray{array.data, array.step_stride, array.row_stride}, step, row));
-}
-
-// Copies a row to one of another type; zeros if it is null. Like add_row() it is compiled once for each pair of types:
-// g++ would unroll and vectorise the conversions in every loop.
-template <typename From, typename To>
-C10_NOINLINE void copy_row(const From* row, int64_t count, To* target) {
-  constexpr int64_t kLanes = at::vec::Vectorized<opmath_t<To>>::size();
-  if (row == nullptr) return void(std::fill_n(target, count, To(0)));
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const int64_t n = std::min(kLanes, count - i);
-    store(target + i, load(row + i, n), n);
-  }
-}
-template <typename acc_t>
-C10_NOINLINE void add_row(const acc_t* row, int64_t count, acc_t* target) {
-  for (int64_t i = 0; i < count; ++i) target[i] += row[i];
-}
-
-// Calls step(i, s) for each share s and for i from 0 up to `steps`. Step i of all shares of a group of rows ends
+// Calls step(i, share) for each share and for i from 0 up to `steps`. Step i of all shares of a group of rows ends
 // before any of them begins step i + 1. This works with any number of threads: even one may do all the work.
 inline C10_NOINLINE void run_steps(const SequenceDivision& division, int64_t steps,
-                                   c10::function_ref<void(int64_t, int64_t)> step) {
+                                   c10::function_ref<void(int64_t, const SequenceShare&)> step) {
   struct alignas(64) Group {
     std::atomic<int64_t> arrived{0};
   };
@@ -134,7 +113,7 @@ inline C10_NOINLINE void run_steps(const SequenceDivision& division, int64_t ste
     constexpr int kSpins = 256;  // a few microseconds, before the thread yields
     for (int64_t i = 0; i < steps; ++i) {
       for (int64_t s = begin; s < end; ++s) {
-        step(i, s);
+        step(i, division.share(s));
         groups[s / division.unit_groups].arrived.fetch_add(1, std::memory_order_release);
       }
       for (int64_t s = begin; s < end; ++s) {
@@ -151,6 +130,26 @@ inline C10_NOINLINE void run_steps(const SequenceDivision& division, int64_t ste
     }
   };
   at::parallel_for(0, division.shares(), 1, run);
+}
+
+// The same, after begin(share) and before end(share) of what has all rows and units.
+inline C10_NOINLINE void run_shares(const SequenceDivision& division, int64_t steps,
+                                    c10::function_ref<void(const SequenceShare&)> begin,
+                                    c10::function_ref<void(int64_t, const SequenceShare&)> step,
+                                    c10::function_ref<void(const SequenceShare&)> end) {
+  if (division.grain == 0) {
+    const SequenceShare all{.row_end = division.rows, .units = division.units};
+    begin(all);
+    run_steps(division, steps, step);
+    end(all);
+    return;
+  }
+  for_each_task(division.shares(), division.grain, [&](int64_t index) {
+    const SequenceShare share = division.share(index);
+    begin(share);
+    for (int64_t i = 0; i < steps; ++i) step(i, share);
+    end(share);
+  });
 }
 
 }  // namespace lltm_jit

@@ -35,32 +35,31 @@ std::atomic<int64_t> most_planned{INT64_MAX}, most_launched{INT64_MAX};
 std::atomic<PlanKind> planned_kind{PlanKind::Any};
 RefusedKernels refused;
 
-// Whether cell states of all steps have gradients.
-bool all_states(const SequenceForwardArgs&) { return false; }
-bool all_states(const SequenceBackwardArgs& args) { return args.grad_saved_cells.data != nullptr; }
+// What decides how a pass is compiled.
+SequenceUse use_of(const SequenceForwardArgs& args) {
+  return {SequencePass::Forward, args.saves(), controls_of(args)};
+}
+SequenceUse use_of(const SequenceBackwardArgs& args) {
+  const bool all_states = args.grad_saved_cells.data != nullptr;
+  return {SequencePass::Backward, kSavesNothing, controls_of(args), all_states};
+}
 
-// The GPU as it is for a call: kernels of Note [Many rows] take neither given states to reset to, nor these gradients.
-template <typename Args>
-SequenceGpu gpu_of(const Args& args) {
+// The GPU as it is for a call: kernels of Note [Many rows] take neither given states to reset to, nor gradients of the
+// cell states of all steps.
+SequenceGpu gpu_for(const SequenceUse& use) {
   SequenceGpu gpu = current_gpu();
-  if (controls_of(args) == kGivenResets || all_states(args)) gpu.many_rows = false;
+  if (use.controls == kGivenResets || use.all_states) gpu.many_rows = false;
   return gpu;
 }
 
 // The kernel that a pass needs by its plan, and, if gradients are wanted, the one that the backward pass will need.
-template <typename Args>
-VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
-  SequenceUse use{SequencePass::Backward, kSavesNothing, controls_of(args)};
-  const SequenceUse backward = use;
-  use.all_states = all_states(args);
-  if constexpr (std::is_same_v<Args, SequenceForwardArgs>) {
-    use.pass = SequencePass::Forward;
-    use.saves = args.saves();
-  }
-  auto request = sequence_request(args, use, plan, cell);
+VariantRequest request_of(const SequenceSizes& sizes, const SequenceUse& use,
+                          const SequencePlan& plan, const CudaCell& cell) {
+  auto request = sequence_request(sizes, use, plan, cell);
   if (use.saves == kSavesAll) {
-    const auto after = sequence_plan(args, backward.pass, gpu_of(args));
-    request.beside = {sequence_request(args, backward, after, cell)};
+    const SequenceUse backward{SequencePass::Backward, kSavesNothing, use.controls};
+    const auto after = sequence_plan(sizes, backward.pass, gpu_for(backward));
+    request.beside = {sequence_request(sizes, backward, after, cell)};
   }
   return request;
 }
@@ -83,7 +82,7 @@ class StepKernel {
     kernel_ = table.get({cell.kernel, cell.type, args.type, units_, row_threads_}, [&] {
       constexpr bool kForward = std::is_same_v<Args, SequenceForwardArgs>;
       return args.normalises ? normalised_request(args, kForward, units_, cell)
-                             : request_of(args, SequencePlan{}, cell);
+                             : request_of(args, use_of(args), SequencePlan{}, cell);
     });
   }
 
@@ -131,8 +130,8 @@ struct Tensors {
   }
 };
 
-void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
-                   cudaStream_t stream) {
+void run_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
+               cudaStream_t stream) {
   const StepKernel kernel(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
@@ -169,8 +168,8 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
   }
 }
 
-void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
-                    cudaStream_t stream) {
+void run_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
+               cudaStream_t stream) {
   const StepKernel kernel(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
@@ -221,11 +220,11 @@ const void* variant_of(const Args& args, const SequencePlan& plan,
   static VariantTable<const void, std::string, std::string, ElementType, SequenceSaves,
                       SequenceControls, bool, bool, bool, Numbers...>
       table;
-  SequenceSaves saves = kSavesNothing;
-  if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saves();
-  const std::tuple use(cell.kernel, cell.type, args.type, saves, controls_of(args), args.padded,
-                       args.several(), all_states(args));
-  return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
+  const SequenceUse use = use_of(args);
+  const std::tuple constants(cell.kernel, cell.type, args.type, use.saves, use.controls,
+                             args.padded, args.several(), use.all_states);
+  return table.get(std::tuple_cat(constants, shape),
+                   [&] { return request_of(args, use, plan, cell); });
 }
 
 template <typename Args>
@@ -261,11 +260,11 @@ std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like)
 // Whether the sequence ran in the first of its plans that the GPU accepts. Without memory or a compiler, it goes
 // step by step.
 template <typename Args>
-bool run_persistent(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
-                    cudaStream_t stream) {
-  SequenceGpu gpu = gpu_of(args);
+bool run_persistent(Args args, const CudaCell& cell, const Tensor& like, cudaStream_t stream) {
+  const SequenceUse use = use_of(args);
+  SequenceGpu gpu = gpu_for(use);
   while (true) {
-    const SequencePlan plan = sequence_plan(args, pass, gpu);
+    const SequencePlan plan = sequence_plan(args, use.pass, gpu);
     if (!plan.persistent && plan.many_rows.blocks == 0) return false;
     const void* kernel = variant(args, plan, cell);
     if (!kernel) return false;
@@ -279,19 +278,23 @@ bool run_persistent(Args args, SequencePass pass, const CudaCell& cell, const Te
   }
 }
 
-template <typename Args, typename BySteps>
-bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const CudaCell& cell,
-         const Tensor& like) {
-  const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (run_persistent(args, pass, cell, like, stream)) return true;
-  if (args.recurrences() > 1) return false;
-  by_steps(args, cell, like, stream);
-  return true;
-}
+}  // namespace
 
 template <typename Args>
-RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, const Tensor& like) {
-  const SequencePlan plan = sequence_plan(args, pass, gpu_of(args));
+bool sequence_cuda(const Args& args, const CudaCell& cell, const Tensor& like) {
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  if (run_persistent(args, cell, like, stream)) return true;
+  if (args.recurrences() > 1) return false;
+  run_steps(args, cell, like, stream);
+  return true;
+}
+template bool sequence_cuda(const SequenceForwardArgs&, const CudaCell&, const Tensor&);
+template bool sequence_cuda(const SequenceBackwardArgs&, const CudaCell&, const Tensor&);
+
+template <typename Args>
+RunPart<Args> sequence_parts_cuda(const Args& args, const CudaCell& cell, const Tensor& like) {
+  const SequenceUse use = use_of(args);
+  const SequencePlan plan = sequence_plan(args, use.pass, gpu_for(use));
   const void* kernel = plan.persistent ? variant(args, plan, cell) : nullptr;
   if (!kernel || refused.has(c10::cuda::current_device(), kernel)) return nullptr;
   const auto workspace = workspace_of(plan, like);
@@ -301,8 +304,10 @@ RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, c
     return launch(kernel, plan, part, stream);
   };
 }
-
-}  // namespace
+template RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs&,
+                                                          const CudaCell&, const Tensor&);
+template RunPart<SequenceBackwardArgs> sequence_parts_cuda(const SequenceBackwardArgs&,
+                                                           const CudaCell&, const Tensor&);
 
 SequenceGpu current_gpu() {
   SequenceGpu gpu;
@@ -314,38 +319,11 @@ SequenceGpu current_gpu() {
   return gpu;
 }
 
-RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs& args,
-                                                 const CudaCell& cell, const Tensor& like) {
-  return parts(args, SequencePass::Forward, cell, like);
-}
-RunPart<SequenceBackwardArgs> sequence_parts_cuda(const SequenceBackwardArgs& args,
-                                                  const CudaCell& cell, const Tensor& like) {
-  return parts(args, SequencePass::Backward, cell, like);
-}
-
-bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
-                           const Tensor& like) {
-  return run(args, SequencePass::Forward, forward_steps, cell, like);
-}
-
-bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
-                            const Tensor& like) {
-  return run(args, SequencePass::Backward, backward_steps, cell, like);
-}
-
 std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t, int64_t>
 sequence_gpu() {
   const SequenceGpu gpu = current_gpu();
-  const auto [two, four, eight, sixteen] = gpu.clusters;
-  return {gpu.architecture,
-          gpu.shared_bytes,
-          gpu.sms,
-          gpu.grids,
-          two,
-          four,
-          eight,
-          sixteen,
-          static_cast<int64_t>(gpu.kind)};
+  return std::tuple_cat(std::tuple(gpu.architecture, gpu.shared_bytes, gpu.sms, gpu.grids),
+                        gpu.clusters, std::tuple(static_cast<int64_t>(gpu.kind)));
 }
 
 void plan_sequences(int64_t kind) { planned_kind = static_cast<PlanKind>(kind); }
@@ -355,8 +333,7 @@ std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t pla
   most_planned = planned;
   most_launched = launched;
   refused.clear();
-  const auto [two, four, eight, sixteen] = current_gpu().clusters;
-  return {two, four, eight, sixteen};
+  return std::tuple_cat(current_gpu().clusters);
 }
 
 }  // namespace lltm_jit

@@ -15,20 +15,16 @@ namespace lltm_jit {
 #ifdef LLTM_JIT_CUDA
 // Enqueued on the current stream, inside a KernelGuard. `like` is any tensor on the device. False: nothing was
 // enqueued, because several recurrences run in one persistent kernel or not at all.
-bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
-                           const at::Tensor& like);
-bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
-                            const at::Tensor& like);
+template <typename Args>
+bool sequence_cuda(const Args& args, const CudaCell& cell, const at::Tensor& like);
 SequenceGpu current_gpu();
 
 // A function that enqueues parts of a sequence, or some of its recurrences, by the plan for all of `args`; null if
 // they do not run in one persistent kernel. It returns false if the GPU has refused the launch.
 template <typename Args>
 using RunPart = std::function<bool(Args part)>;
-RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs& args,
-                                                 const CudaCell& cell, const at::Tensor& like);
-RunPart<SequenceBackwardArgs> sequence_parts_cuda(const SequenceBackwardArgs& args,
-                                                  const CudaCell& cell, const at::Tensor& like);
+template <typename Args>
+RunPart<Args> sequence_parts_cuda(const Args& args, const CudaCell& cell, const at::Tensor& like);
 
 // The plan's description of the current GPU: architecture, shared memory, SMs, whether there are grids, clusters,
 // and the kind of plans.

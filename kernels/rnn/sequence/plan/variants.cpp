@@ -26,8 +26,8 @@ std::string list(const std::tuple<Numbers...>& numbers) {
   return text;
 }
 
-VariantRequest request_of(const char* kernel, const char* function, const SequenceSizes& sizes,
-                          const CudaCell& cell) {
+VariantRequest request_of(const std::string& kernel, const std::string& function,
+                          const SequenceSizes& sizes, const CudaCell& cell) {
   return {cell.kernel + kernel,
           function,
           {{"CELL_HEADER", '"' + cell.header + '"'},
@@ -36,56 +36,55 @@ VariantRequest request_of(const char* kernel, const char* function, const Sequen
           cell.type + ", " + element(sizes.type)};
 }
 
+std::string direction(bool forward) { return forward ? "forward" : "backward"; }
+
 }  // namespace
 
 VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
                                 const SequencePlan& plan, const CudaCell& cell) {
   const bool forward = use.pass == SequencePass::Forward;
-  const char* saved = use.saves == kSavesAll     ? ", forward in training"
-                      : use.saves == kSavesCells ? ", forward with all states"
-                                                 : ", forward";
-  const auto add_constants = [&](VariantRequest& request, const auto& shape) {
+  const std::string way = direction(forward);
+  const char* pass = !forward                   ? ", backward"
+                     : use.saves == kSavesAll   ? ", forward in training"
+                     : use.saves == kSavesCells ? ", forward with all states"
+                                                : ", forward";
+  const auto add_constants = [&](VariantRequest& request, const auto& shape, bool tf32) {
     request.constants.emplace_back("SHAPE", list(members_of(shape)));
     request.constants.emplace_back("CONTROLS", number(use.controls));
     request.constants.emplace_back("PADDED", number(sizes.padded));
     request.constants.emplace_back("SEVERAL", number(sizes.several()));
     if (forward) request.constants.emplace_back("SAVES", number(use.saves));
+    request.label +=
+        (tf32 ? " as TF32, hidden size " : ", hidden size ") + number(sizes.hidden_size);
   };
   if (plan.many_rows.blocks > 0) {
-    auto request = request_of(forward ? "_many_rows_forward" : "_many_rows_backward",
-                              forward ? "many_rows_forward" : "many_rows_backward", sizes, cell);
-    add_constants(request, plan.many_rows);
-    request.label += (plan.many_rows.scaled ? " as TF32, hidden size " : ", hidden size ") +
-                     number(sizes.hidden_size) + ", many rows" + (!forward ? ", backward" : saved);
+    auto request = request_of("_many_rows_" + way, "many_rows_" + way, sizes, cell);
+    add_constants(request, plan.many_rows, plan.many_rows.scaled);
+    request.label += std::string(", many rows") + pass;
     return request;
   }
-  if (!plan.persistent && sizes.normalises) {
+  if (plan.persistent) {
+    auto request = request_of("_" + way, "sequence_" + way, sizes, cell);
+    add_constants(request, plan.shape, plan.shape.tf32);
+    if (!forward) request.constants.emplace_back("ALL_STATES", number(use.all_states));
+    request.label += ", " + number(plan.shape.rows) +
+                     (plan.shape.grid ? " rows a grid" : " rows a cluster") + pass +
+                     (use.all_states ? ", of all states" : "");
+    return request;
+  }
+  if (sizes.normalises) {
     const int units = sizes.hidden_size % kStepUnits == 0 ? kStepUnits : 1;
     return normalised_request(sizes, forward, units, cell);
   }
-  if (!plan.persistent) {
-    auto request = request_of(
-        "_steps", forward ? "sequence_forward_step" : "sequence_backward_step", sizes, cell);
-    request.label += ", step by step";
-    return request;
-  }
-  auto request = request_of(forward ? "_forward" : "_backward",
-                            forward ? "sequence_forward" : "sequence_backward", sizes, cell);
-  const SequenceShape& shape = plan.shape;
-  add_constants(request, shape);
-  if (!forward) request.constants.emplace_back("ALL_STATES", number(use.all_states));
-  request.label += (shape.tf32 ? " as TF32, hidden size " : ", hidden size ") +
-                   number(sizes.hidden_size) + ", " + number(shape.rows) +
-                   (shape.grid ? " rows a grid" : " rows a cluster") +
-                   (!forward ? ", backward" : saved) + (use.all_states ? ", of all states" : "");
+  auto request = request_of("_steps", "sequence_" + way + "_step", sizes, cell);
+  request.label += ", step by step";
   return request;
 }
 
 VariantRequest normalised_request(const SequenceSizes& sizes, bool forward, int units,
                                   const CudaCell& cell) {
   auto request =
-      request_of("_normalised_steps",
-                 forward ? "normalised_forward_step" : "normalised_backward_step", sizes, cell);
+      request_of("_normalised_steps", "normalised_" + direction(forward) + "_step", sizes, cell);
   request.constants.emplace_back("UNITS", number(units));
   request.constants.emplace_back("THREADS", number(normalised_threads(sizes.hidden_size, units)));
   request.label += ", hidden size " + number(sizes.hidden_size) + ", step by step";
@@ -94,7 +93,7 @@ VariantRequest normalised_request(const SequenceSizes& sizes, bool forward, int 
 
 VariantRequest walk_request(const SequenceSizes& sizes, bool forward, int units, bool controls,
                             const CudaCell& cell) {
-  auto request = request_of("_walk", forward ? "walk_forward" : "walk_backward", sizes, cell);
+  auto request = request_of("_walk", "walk_" + direction(forward), sizes, cell);
   request.constants.emplace_back("UNITS", number(units));
   request.constants.emplace_back("CONTROLS", number(controls));
   request.label += units > 1 ? ", without a product" : ", without a product, unaligned";

@@ -1,7 +1,6 @@
 // Sequences of cells without a product: Note [Cells without a product] (kernels.h).
 #pragma once
 
-#include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/kernels.h"
 
 namespace at {
@@ -11,10 +10,6 @@ class Tensor;
 namespace lltm_jit {
 
 struct RecurrentCell;
-
-// Of one recurrence; args have no weights, and its saved gates are the gates.
-void walk_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell);
-void walk_backward_cpu(const SequenceBackwardArgs& args, const CpuCell& cell);
 
 #ifdef LLTM_JIT_CUDA
 // Enqueued on the current stream, inside a KernelGuard. `like` is any tensor on the device.
