@@ -7,6 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -53,12 +54,16 @@ inline std::optional<at::Tensor> as_optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
 }
 
-// Whether an argument is a tensor for which `test` holds.
+// Whether an argument is a tensor for which `test` holds, or a list that has one.
 template <typename T, typename Test>
 bool is_tensor_with(const T& arg, const Test& test) {
   if constexpr (std::is_convertible_v<T, std::optional<at::Tensor>>) {
     const at::Tensor& tensor = as_tensor(arg);
     return tensor.defined() && test(tensor);
+  } else if constexpr (std::is_convertible_v<T, at::TensorList>) {
+    const at::TensorList list(arg);
+    return std::any_of(list.begin(), list.end(),
+                       [&](const at::Tensor& tensor) { return is_tensor_with(tensor, test); });
   }
   return false;
 }

@@ -190,8 +190,7 @@ Operands packed_with_gradients(const OptionalTensor& input,
   for (size_t d = 0; d < directions.size(); ++d) {
     std::copy(directions[d].begin(), directions[d].end(), &all[1 + 4 * d]);
   }
-  const auto wants_grad = [](const Tensor& tensor) { return any_requires_grad(tensor); };
-  if (std::none_of(all.begin(), all.end(), wants_grad)) return results;
+  if (!any_requires_grad(all)) return results;
   const auto count = static_cast<int64_t>(directions.size());
   const Sizes sizes(count * gates, first[0].size(1), first[1].size(1));
   const auto gradients = [=](const BackwardPass& pass) {
@@ -249,11 +248,8 @@ Operands formula(const PadInputs& in) {
 std::tuple<OptionalTensor, Tensor, Tensor, OptionalTensor, OptionalTensor, int64_t, bool> autocast(
     const PadInputs& in) {
   const Autocast cast(in.weight_hh);
-  const auto cast_if = [&](const OptionalTensor& tensor) {
-    return tensor ? OptionalTensor(cast(*tensor)) : tensor;
-  };
-  return {cast_if(in.input),   cast(in.weight_ih), cast(in.weight_hh), cast_if(in.bias_ih),
-          cast_if(in.bias_hh), in.gates,           in.add_biases};
+  return {cast(in.input),   cast(in.weight_ih), cast(in.weight_hh), cast(in.bias_ih),
+          cast(in.bias_hh), in.gates,           in.add_biases};
 }
 
 }  // namespace

@@ -57,11 +57,11 @@ class Directions(Warmed):
             are wanted, those after each step, (L, num_layers * D, B, H).
         """
         (x, of_first), *more = parts
-        one_part = not more and of_first.behind is None and of_first.reset is None
-        if one_part and not return_states and type(x) is Tensor and runs_as_called(x):
-            found = plain.in_one_call(self, x, states or ())
+        whole = not more and of_first.behind is None and of_first.reset is None
+        if whole and not return_states and type(x) is Tensor and runs_as_called(x):
+            found = plain.plainly(self, x, None if states is None else tuple(states))
             if found is not None:
-                return [found[0]], found[1], []
+                return found[:1], found[1:], []
         ends: list[list[Tensor]] = []
         every: list[list[Tensor]] = []
         xs, steps = [x for x, _ in parts], [steps for _, steps in parts]

@@ -69,7 +69,7 @@ def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
     few, many = torch.randn(63, 4, 3), torch.randn(64, 4, 3)
     plainly = [bits(with_gradients(layer, x)) for x in (few, many)]
     # The other path, of calls that are not ordinary.
-    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plain.in_one_call", lambda *_: None)
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plain.plainly", lambda *_: None)
     counts, run = [], RecurrentLayer._recurrences
 
     def counted(layer, parts, suffixes, *args):
