@@ -13,7 +13,6 @@
 #include "rnn/sequence/all_steps/states.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/operands.h"
-#include "rnn/sequence/side_by_side/layers.h"
 
 bool lltm_jit::matmul_uses_tf32() {
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 10
@@ -43,8 +42,6 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add_function<lltm_jit::planned_variants>("planned_variants");
   module.add_function<lltm_jit::directions_together>("directions_together");
   module.add_function<lltm_jit::layers_part>("layers_part");
-  module.add_function<lltm_jit::layers_forward>("layers_forward");
-  module.add_function<lltm_jit::layers_backward>("layers_backward");
 #ifdef LLTM_JIT_CUDA
   module.add_function<lltm_jit::limit_sequence_blocks>("limit_sequence_blocks");
   module.add_function<lltm_jit::sequence_gpu>("sequence_gpu");

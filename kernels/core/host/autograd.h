@@ -6,9 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
-#include <bitset>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -21,7 +19,7 @@ namespace lltm_jit {
 struct BackwardPass {
   std::vector<at::Tensor> grads;  // the outputs' gradients; at least one is defined
   std::vector<at::Tensor> saved;  // the tensors that record() saved: inputs, then outputs
-  std::bitset<32> wanted;         // whether the i-th input's gradient is asked for
+  std::vector<bool> wanted;       // whether the i-th input's gradient is asked for
   // Makes a tensor with these values whose gradient goes to the i-th input, which need not be saved.
   std::function<at::Tensor(size_t i, const at::Tensor& values)> in_place_of_input;
 };
@@ -33,11 +31,16 @@ struct Derivative {
   std::function<std::vector<at::Tensor>(const BackwardPass& pass)> gradients;
 };
 
-using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor>>;
+using TensorRefs = c10::ArrayRef<std::reference_wrapper<const at::Tensor>>;
 
 // Puts a node between inputs and outputs, and saves tensors for the backward pass. Inputs may be undefined.
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
+
+// The wanted gradients of a pass whose outputs are computed again by differentiable operations, from the same inputs.
+std::vector<at::Tensor> gradients_through(const std::vector<at::Tensor>& outputs,
+                                          const std::vector<at::Tensor>& inputs,
+                                          const BackwardPass& pass);
 
 // The tensor of an optional argument, undefined if it is absent or holds an undefined tensor.
 inline const at::Tensor& as_tensor(const at::Tensor& tensor) { return tensor; }
@@ -77,6 +80,30 @@ bool any_requires_grad(const Args&... args) {
 template <typename... Args>
 bool any_forward_grad(const Args&... args) {
   return (has_forward_grad(args) || ...);
+}
+
+// Whether the dispatcher would take these tensors only to autograd and the kernels of a CPU or GPU.
+template <typename... Args>
+bool untransformed(const Args&... args) {
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
+  using Key = c10::DispatchKey;
+  // The keys of a GPU differ only in the backend. The third key is that of an absent argument.
+  const c10::DispatchKeySet usual(
+      {Key::CPU, Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
+  return (keys.has(Key::CPU) || keys.has(Key::CUDA)) &&
+         (keys - usual).highestFunctionalityKey() == Key::Undefined;
+}
+
+// Whether the dispatcher would take these tensors only to the kernels of a CPU or GPU.
+template <typename... Args>
+bool only_computed(const Args&... args) {
+  return untransformed(args...) && !any_requires_grad(args...) && !any_forward_grad(args...);
+}
+
+// Whether it would take this tensor only there, and to the backward pass.
+inline bool is_plain(const at::Tensor& tensor) {
+  return untransformed(tensor) && !any_forward_grad(tensor);
 }
 
 // Calls an operator's kernel from its autograd function.

@@ -10,6 +10,7 @@
 
 #include <ATen/core/IListRef.h>
 #include <ATen/ops/cat_ops.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -91,7 +92,9 @@ torch::autograd::variable_list OpNode::apply(torch::autograd::variable_list&& gr
   BackwardPass pass{std::move(grads), {}, {}, in_place_of_input};
   pass.saved.reserve(saved_.size());
   for (auto& variable : saved_) pass.saved.push_back(variable.unpack(getptr()));
-  for (uint32_t i = 0; i < num_outputs(); ++i) pass.wanted.set(i, task_should_compute_output(i));
+  for (uint32_t i = 0; i < num_outputs(); ++i) {
+    pass.wanted.push_back(task_should_compute_output(i));
+  }
   auto result = derivative_.gradients(pass);
   for (size_t i = 0; i < result.size(); ++i) {
     if (!pass.wanted[i]) result[i].reset();
@@ -112,6 +115,25 @@ void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
   for (const at::Tensor& output : outputs) torch::autograd::set_history(output, node);
   for (const at::Tensor& tensor : saved) node->save(tensor, /*is_output=*/false);
   for (const at::Tensor& output : saved_outputs) node->save(output, /*is_output=*/true);
+}
+
+std::vector<at::Tensor> gradients_through(const std::vector<at::Tensor>& outputs,
+                                          const std::vector<at::Tensor>& inputs,
+                                          const BackwardPass& pass) {
+  std::vector<at::Tensor> of, by, to;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (pass.grads[i].defined()) of.push_back(outputs[i]), by.push_back(pass.grads[i]);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (pass.wanted[i]) to.push_back(inputs[i]);
+  }
+  const bool again = c10::GradMode::is_enabled();
+  const auto found = torch::autograd::grad(of, to, by, again, again, /*allow_unused=*/true);
+  std::vector<at::Tensor> grads(inputs.size());
+  for (size_t i = 0, next = 0; i < grads.size(); ++i) {
+    if (pass.wanted[i]) grads[i] = found[next++];
+  }
+  return grads;
 }
 
 // -------------------------------------------------------------------------------------- autocast --

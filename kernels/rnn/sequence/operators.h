@@ -22,6 +22,8 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 using SequenceResults = std::tuple<Tensor, Tensor, Tensor>;  // output, h_n, c_n
+using LayersResults =
+    std::tuple<Tensor, std::vector<Tensor>>;  // output, and each of the last states
 // And the cell states that each step begins with, by themselves
 using SequenceStates = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 // or behind the gates that the backward pass needs, too.
@@ -125,6 +127,22 @@ inline at::ScalarType state_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+// Those of one recurrence.
+inline SequenceSizes sizes_of(const RecurrentCell& cell, ElementType type, bool tf32, int64_t steps,
+                              int64_t batch_size, int64_t hidden_size) {
+  return {.steps = steps,
+          .batch_size = batch_size,
+          .hidden_size = hidden_size,
+          .gates = cell.gates,
+          .states = cell.states,
+          .parameters = cell.parameters,
+          .adds_gates = cell.adds_gates,
+          .type = type,
+          .state_type = type == ElementType::Double ? type : ElementType::Float,
+          .tf32 = tf32 && type == ElementType::Float,
+          .normalises = cell.normalises()};
+}
+
 // A layer's arguments, besides those of a sequence.
 struct LayerCall {
   OptionalTensor input{}, weight_ih{};  // on a CPU: the factors of the gates' product
@@ -153,12 +171,14 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 bool tf32, bool bidirectional);
 
 // All layers of a stack, each on the output of the one before. `weights` has, for each layer and each direction of it,
-// weight_ih, weight_hh and, if there are any, bias_ih, bias_hh and parameters. The states are those of all, in this
-// order. `pads` is for a GPU: Note [Padded gates] (kernels.h).
-SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights, int64_t layers,
-                                 int64_t directions, const OptionalTensor& h_0,
-                                 const OptionalTensor& c_0, std::string_view cell, bool pads,
-                                 bool tf32);
+// weight_ih, weight_hh and, if there are any, bias_ih, bias_hh and parameters. Each of the states has those of all, in
+// this order; without states all are zeros. `pads` is for a GPU: Note [Padded gates] (kernels.h). `part`: that of Note
+// [Layers side by side] (side_by_side/layers.h), or 0 for one layer after the other, instead of what is
+// quicker. Returns the output and the last states.
+std::vector<Tensor> recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights,
+                                     int64_t layers, int64_t directions,
+                                     at::ArrayRef<Tensor> states, std::string_view cell, bool pads,
+                                     bool tf32, std::optional<int64_t> part);
 
 // The formula in operations of torch, in calls/formula.cpp. It is differentiable any number of times.
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in);

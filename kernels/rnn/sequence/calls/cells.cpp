@@ -37,21 +37,11 @@ namespace {
 
 SequenceSizes sizes_of(const RecurrentCell& cell, std::string_view dtype, int64_t steps,
                        int64_t batch_size, int64_t hidden_size) {
-  SequenceSizes sizes{};
-  sizes.steps = steps;
-  sizes.batch_size = batch_size;
-  sizes.hidden_size = hidden_size;
-  sizes.gates = cell.gates;
-  sizes.states = cell.states;
-  sizes.parameters = cell.parameters;
-  sizes.adds_gates = cell.adds_gates;
-  sizes.type = dtype == "float16"    ? ElementType::Half
-               : dtype == "bfloat16" ? ElementType::BFloat16
-               : dtype == "float64"  ? ElementType::Double
-                                     : ElementType::Float;
-  sizes.tf32 = dtype == "tf32";
-  sizes.normalises = cell.normalises();
-  return sizes;
+  const auto type = dtype == "float16"    ? ElementType::Half
+                    : dtype == "bfloat16" ? ElementType::BFloat16
+                    : dtype == "float64"  ? ElementType::Double
+                                          : ElementType::Float;
+  return sizes_of(cell, type, /*tf32=*/dtype == "tf32", steps, batch_size, hidden_size);
 }
 
 SequenceGpu described(at::ArrayRef<int64_t> gpu) {

@@ -46,22 +46,11 @@ void point_to_resets(Array& steps, const OptionalTensor& resets, bool reverse) {
 
 inline SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
   const Recurrences all = recurrences_of(in);
-  return {
-      .steps = in.gates.size(0),
-      .batch_size = in.gates.size(1),
-      .hidden_size = in.weight_hh.size(-1),
-      .gates = cell.gates,
-      .states = cell.states,
-      .parameters = cell.parameters,
-      .adds_gates = cell.adds_gates,
-      .type = floating_type(in.gates.scalar_type()),
-      .state_type = floating_type(state_dtype(in.gates.scalar_type())),
-      .tf32 = in.tf32 && in.gates.scalar_type() == at::kFloat,
-      .directions = static_cast<int>(all.directions),
-      .heads = static_cast<int>(all.heads),
-      .padded = is_padded(in, cell),
-      .normalises = cell.normalises(),
-  };
+  SequenceSizes sizes = sizes_of(cell, floating_type(in.gates.scalar_type()), in.tf32,
+                                 in.gates.size(0), in.gates.size(1), in.weight_hh.size(-1));
+  sizes.directions = static_cast<int>(all.directions), sizes.heads = static_cast<int>(all.heads);
+  sizes.padded = is_padded(in, cell);
+  return sizes;
 }
 
 // The common arguments of forward and backward pass, dense as the kernels take them.

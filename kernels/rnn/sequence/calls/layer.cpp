@@ -12,31 +12,10 @@
 #include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/operands.h"
-#ifdef LLTM_JIT_CUDA
-#include "rnn/sequence/plan/run.h"
-#endif
+#include "rnn/sequence/side_by_side/layers.h"
 
 namespace lltm_jit {
 namespace {
-
-// Whether the dispatcher would take these tensors only to autograd and the kernels of a CPU or GPU.
-template <typename... Args>
-bool untransformed(const Args&... args) {
-  const auto local = c10::impl::tls_local_dispatch_key_set();
-  const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
-  using Key = c10::DispatchKey;
-  // The keys of a GPU differ only in the backend. The third key is that of an absent argument.
-  const c10::DispatchKeySet usual(
-      {Key::CPU, Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
-  return (keys.has(Key::CPU) || keys.has(Key::CUDA)) &&
-         (keys - usual).highestFunctionalityKey() == Key::Undefined;
-}
-
-// Whether the dispatcher would take these tensors only to the kernels of a CPU or GPU.
-template <typename... Args>
-bool only_computed(const Args&... args) {
-  return untransformed(args...) && !any_requires_grad(args...) && !any_forward_grad(args...);
-}
 
 // The arguments of recurrent_layer().
 struct LayerInputs {
@@ -104,22 +83,11 @@ bool directions_together(const Tensor& x, int64_t hidden_size, int64_t heads, st
   if (!padded && hidden_size % kWholeAccess > 0) return false;
   if (x.numel() == 0) return true;
 #ifdef LLTM_JIT_CUDA
-  const RecurrentCell& cell = find_cell(name);
   const c10::DeviceGuard guard(x.device());
-  return runs_at_once({.steps = x.size(0),
-                       .batch_size = x.size(1),
-                       .hidden_size = hidden_size,
-                       .gates = cell.gates,
-                       .states = cell.states,
-                       .parameters = cell.parameters,
-                       .adds_gates = cell.adds_gates,
-                       .type = floating_type(x.scalar_type()),
-                       .state_type = floating_type(state_dtype(x.scalar_type())),
-                       .tf32 = tf32,
-                       .directions = 2,
-                       .heads = static_cast<int>(heads),
-                       .padded = padded},
-                      training);
+  SequenceSizes sizes = sizes_of(find_cell(name), floating_type(x.scalar_type()), tf32, x.size(0),
+                                 x.size(1), hidden_size);
+  sizes.directions = 2, sizes.heads = static_cast<int>(heads), sizes.padded = padded;
+  return run_at_once(sizes, training, current_gpu());
 #else
   return false;
 #endif
@@ -132,7 +100,7 @@ struct Stack {
   const Tensor& input;
   at::ArrayRef<Tensor> weights;
   int64_t layers, directions;
-  const OptionalTensor &h_0, &c_0;
+  at::ArrayRef<Tensor> states;
   const RecurrentCell& cell;
   bool pads, tf32;
 
@@ -146,10 +114,15 @@ struct Stack {
 
 // Whether all kernels write into the same results, and nothing else has to be known of these tensors.
 bool is_at_once(const Stack& stack) {
-  const auto& [x, weights, layers, directions, h_0, c_0, cell, pads, tf32] = stack;
+  const auto& [x, weights, layers, directions, states, cell, pads, tf32] = stack;
   const Tensor& first = weights[1];
-  bool yes = cell.parameters == 0 && x.numel() > 0 && only_computed(x, h_0, c_0) &&
+  bool yes = cell.parameters == 0 && x.numel() > 0 && only_computed(x) &&
              !(x.is_cpu() && directions > 1) && first.dim() == 2;
+  for (const Tensor& state : states) {
+    const bool like_others =
+        &state == &states[0] || state.scalar_type() == states.back().scalar_type();
+    yes = yes && only_computed(state) && like_others;
+  }
   yes = yes && (pads || x.is_cpu() || x.size(0) == 1 || first.size(1) % kWholeAccess == 0);
   for (size_t i = 0; yes && i < weights.size(); ++i) {
     const Tensor& weight = weights[i];
@@ -163,11 +136,8 @@ bool is_at_once(const Stack& stack) {
 
 // Whether both directions' operands can be put together in one launch, with gradients or without.
 bool may_pack(const Stack& stack) {
-  const auto plain = [](const Tensor& tensor) {
-    return untransformed(tensor) && !any_forward_grad(tensor);
-  };
   return stack.input.is_cuda() && stack.cell.parameters == 0 && stack.weights[1].dim() == 2 &&
-         plain(stack.input) && std::all_of(stack.weights.begin(), stack.weights.end(), plain);
+         is_plain(stack.input) && std::all_of(stack.weights.begin(), stack.weights.end(), is_plain);
 }
 
 // One direction of a layer or both, and how it runs.
@@ -196,10 +166,10 @@ Tensor beside(const Tensor& states, int64_t first) {
   return states.narrow(0, first, 2).transpose(0, 1).flatten(1);
 }
 
-// Puts a call's states, [..., batch, directions*units], where they belong, if the kernels have not.
-void put(const Tensor& states, const Tensor& all, int64_t first, int64_t directions) {
-  if (!all.defined() || states.is_same(all)) return;
-  const Tensor each = states.view({all.size(1), directions, all.size(2)}).transpose(0, 1);
+// Puts a call's state, [batch, directions*units], where it belongs, if the kernels have not.
+void put(const Tensor& state, const Tensor& all, int64_t first, int64_t directions) {
+  if (state.is_same(all)) return;
+  const Tensor each = state.view({all.size(1), directions, all.size(2)}).transpose(0, 1);
   all.narrow(0, first, directions).copy_(each);
 }
 
@@ -229,10 +199,14 @@ LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
   const int64_t first = layer * stack.directions + direction;
   LayerInputs in{.x = x, .reverse = direction > 0, .cell = stack.cell.name};
   in.tf32 = stack.tf32, in.bidirectional = together;
-  if (stack.h_0) in.h_0 = together ? beside(*stack.h_0, first) : stack.h_0->select(0, first);
-  if (stack.c_0) {
-    in.c_0 = together ? beside(*stack.c_0, first).unsqueeze(0) : stack.c_0->narrow(0, first, 1);
+  const auto& states = stack.states;
+  std::vector<Tensor> cells;
+  if (!states.empty()) in.h_0 = together ? beside(states[0], first) : states[0].select(0, first);
+  for (size_t i = 1; i < states.size(); ++i) {
+    cells.push_back(together ? beside(states[i], first).unsqueeze(0)
+                             : states[i].narrow(0, first, 1));
   }
+  if (!cells.empty()) in.c_0 = cells.size() == 1 ? cells[0] : cat(cells, 0);
   const auto of = [&](size_t i, int64_t dim = 0) {
     if (!together || packs) return own[i];
     const Tensor& other = stack.of(layer, 1)[i];
@@ -248,14 +222,38 @@ LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
   return in;
 }
 
+// The last states of all layers, from those of each call. A single one is neither copied nor a view, which detach_()
+// would refuse.
+std::vector<Tensor> last_states(const std::vector<Tensor>& h_n, const std::vector<Tensor>& c_n,
+                                int64_t states) {
+  const Tensor& one = h_n[0];
+  const auto shape = {c10::SymInt(1), one.sym_size(0), one.sym_size(1)};
+  std::vector<Tensor> last{h_n.size() > 1 ? at::_ops::stack::call(h_n, 0)
+                                          : at::_ops::_unsafe_view::call(one, shape)};
+  if (states == 2) last.push_back(c_n.size() > 1 ? cat(c_n, 0) : c_n[0]);
+  for (int64_t i = 0; states > 2 && i < states - 1; ++i) {
+    std::vector<Tensor> each;
+    for (const Tensor& cells : c_n) each.push_back(cells.select(0, i));
+    last.push_back(at::_ops::stack::call(each, 0));
+  }
+  return last;
+}
+
 }  // namespace
 
-SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights, int64_t layers,
-                                 int64_t directions, const OptionalTensor& h_0,
-                                 const OptionalTensor& c_0, std::string_view name, bool pads,
-                                 bool tf32) {
+std::vector<Tensor> recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights,
+                                     int64_t layers, int64_t directions,
+                                     at::ArrayRef<Tensor> states, std::string_view name, bool pads,
+                                     bool tf32, std::optional<int64_t> part) {
   const RecurrentCell& cell = find_cell(name);
-  const Stack stack{input, weights, layers, directions, h_0, c_0, cell, pads, tf32};
+  const Stack stack{input, weights, layers, directions, states, cell, pads, tf32};
+  if (layers > 1 && directions == 1 && !pads && part != 0) {
+    std::vector<Tensor> inputs{input};
+    inputs.insert(inputs.end(), weights.begin(), weights.end());
+    inputs.insert(inputs.end(), states.begin(), states.end());
+    const auto found = layers_side_by_side(inputs, layers, stack.each(), cell, tf32, part);
+    if (!found.empty()) return found;
+  }
   const bool at_once = is_at_once(stack);
   const Tensor& like = weights[1];
   TORCH_CHECK(like.dim() > 1, "expected weight_hh to have 2 or 3 dimensions");
@@ -275,12 +273,14 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
   const int64_t count = together ? 2 : 1, rows = input.size(1);
   const int64_t units = like.size(-1) * heads;
   std::optional<KernelGuard> guard;
-  Tensor all_h, all_c;
+  std::vector<Tensor> all;  // last states
   if (at_once) {
     guard.emplace(input);
-    const auto dtype = c_0 ? c_0->scalar_type() : input.scalar_type();
-    all_h = empty({layers * directions, rows, units}, input);
-    if (cell.states > 1) all_c = empty({layers * directions, rows, units}, input, dtype);
+    const auto of_cells = states.empty() ? input.scalar_type() : states.back().scalar_type();
+    for (int64_t i = 0; i < cell.states; ++i) {
+      const auto dtype = i == 0 ? input.scalar_type() : of_cells;
+      all.push_back(empty({layers * directions, rows, units}, input, dtype));
+    }
   }
   Tensor x = input;
   std::vector<Tensor> h_n, c_n;
@@ -293,7 +293,9 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
     for (int64_t d = 0; d < directions; d += count) {
       const Part part{k, d, count, pads, at_once, packs};
       LayerInputs one = inputs_of(stack, part, padded.defined() ? padded : x);
-      LayerCall call{.h_n = all_h, .c_n = all_c, .first = k * directions + d};
+      LayerCall call{.first = k * directions + d};
+      if (at_once) call.h_n = all[0];
+      if (at_once && cell.states == 2) call.c_n = all[1];
       if (all_outputs.defined()) call.output = all_outputs.narrow(2, d * units, units);
       if (pads || packs) {
         // As given: padded operands look alike.
@@ -311,7 +313,10 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
       const auto [y, h, c] = run(one, at_once || one.is_only_computed(), call);
       outputs.push_back(y);
       if (at_once) {
-        put(h, all_h, call.first, count), put(c, all_c, call.first, count);
+        put(h, all[0], call.first, count);
+        for (int64_t i = 1; i < cell.states && !c.is_same(all[i]); ++i) {
+          put(c.select(0, i - 1), all[i], call.first, count);
+        }
         continue;
       }
       for (int64_t i = 0; i < count; ++i) {
@@ -321,11 +326,9 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
     }
     x = all_outputs.defined() ? all_outputs : outputs.size() > 1 ? cat(outputs, 2) : outputs[0];
   }
-  if (at_once) return {x, all_h, all_c};
-  if (h_n.size() > 1) return {x, at::_ops::stack::call(h_n, 0), cat(c_n, 0)};
-  // Neither a copy nor a view, which detach_() would refuse.
-  const Tensor& one = h_n[0];
-  return {x, at::_ops::_unsafe_view::call(one, {1, one.sym_size(0), one.sym_size(1)}), c_n[0]};
+  if (!at_once) all = last_states(h_n, c_n, cell.states);
+  all.insert(all.begin(), x);
+  return all;
 }
 
 }  // namespace lltm_jit

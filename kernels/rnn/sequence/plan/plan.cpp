@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
 
 #include "rnn/sequence/many_rows/plan.h"
 #include "rnn/sequence/plan/cycles.h"
@@ -140,9 +141,7 @@ class Search {
   int groups_ = static_cast<int>(sizes_.hidden_size + 15) / SequenceShape::kUnits;
 };
 
-}  // namespace
-
-SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
+SequencePlan searched_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
   Search search(sizes, pass, gpu);
   const SequencePlan steps = search.best;
   if (!may_be_persistent(sizes, gpu)) return steps;
@@ -160,6 +159,24 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   }
   consider_many_rows(sizes, pass, gpu, &best);
   return best;
+}
+
+}  // namespace
+
+SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
+  constexpr size_t kMost = 1024;
+  const auto& [steps, rows, hidden, gates, states, parameters, adds, type, state_type, tf32,
+               directions, heads, padded, normalises, layers] = sizes;
+  const auto& [architecture, bytes, sms, grids, clusters, kind, many_rows] = gpu;
+  const std::tuple key(steps, rows, hidden, gates, states, parameters, adds, type, state_type, tf32,
+                       directions, heads, padded, normalises, layers, pass, architecture, bytes,
+                       sms, grids, clusters, kind, many_rows);
+  // A search takes longer than a launch.
+  static thread_local std::map<std::decay_t<decltype(key)>, SequencePlan> known;
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  if (known.size() == kMost) known.clear();
+  return known.emplace(key, searched_plan(sizes, pass, gpu)).first->second;
 }
 
 SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan) {

@@ -35,16 +35,6 @@ std::atomic<int64_t> most_planned{INT64_MAX}, most_launched{INT64_MAX};
 std::atomic<PlanKind> planned_kind{PlanKind::Any};
 RefusedKernels refused;
 
-SequenceGpu current_gpu() {
-  SequenceGpu gpu;
-  C10_CUDA_CHECK(describe_sequence_gpu(&gpu));
-  gpu.kind = planned_kind.load(std::memory_order_relaxed);
-  for (int i = 0; i < kClusterSizes; ++i) {
-    if (2 << i > most_planned.load(std::memory_order_relaxed)) gpu.clusters[i] = 0;
-  }
-  return gpu;
-}
-
 // Whether cell states of all steps have gradients.
 bool all_states(const SequenceForwardArgs&) { return false; }
 bool all_states(const SequenceBackwardArgs& args) { return args.grad_saved_cells.data != nullptr; }
@@ -314,6 +304,16 @@ RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, c
 
 }  // namespace
 
+SequenceGpu current_gpu() {
+  SequenceGpu gpu;
+  C10_CUDA_CHECK(describe_sequence_gpu(&gpu));
+  gpu.kind = planned_kind.load(std::memory_order_relaxed);
+  for (int i = 0; i < kClusterSizes; ++i) {
+    if (2 << i > most_planned.load(std::memory_order_relaxed)) gpu.clusters[i] = 0;
+  }
+  return gpu;
+}
+
 RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs& args,
                                                  const CudaCell& cell, const Tensor& like) {
   return parts(args, SequencePass::Forward, cell, like);
@@ -331,10 +331,6 @@ bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const Tensor& like) {
   return run(args, SequencePass::Backward, backward_steps, cell, like);
-}
-
-bool runs_at_once(const SequenceSizes& sizes, bool training) {
-  return run_at_once(sizes, training, current_gpu());
 }
 
 std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t, int64_t>

@@ -19,8 +19,7 @@ bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
                            const at::Tensor& like);
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
-// As run_at_once(), on the current GPU.
-bool runs_at_once(const SequenceSizes& sizes, bool training);
+SequenceGpu current_gpu();
 
 // A function that enqueues parts of a sequence, or some of its recurrences, by the plan for all of `args`; null if
 // they do not run in one persistent kernel. It returns false if the GPU has refused the launch.

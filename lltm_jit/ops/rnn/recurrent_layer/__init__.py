@@ -15,6 +15,7 @@ from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm_jit._library import refuse, refuse_non_tensor
+from lltm_jit.ops.rnn.recurrent_layer import plain
 from lltm_jit.ops.rnn.recurrent_layer.directions import Directions
 from lltm_jit.ops.rnn.recurrent_layer.inputs import (
     check_input,
@@ -26,7 +27,6 @@ from lltm_jit.ops.rnn.recurrent_layer.inputs import (
 )
 from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps
 from lltm_jit.ops.rnn.recurrent_layer.parts import run_packed
-from lltm_jit.ops.rnn.recurrent_layer.plain import plainly
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import traced
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.sequence import runs_as_called
@@ -142,10 +142,12 @@ class RecurrentLayer(Directions):
             named = {"lengths": lengths, "reset": reset, "reset_to": reset_to}
             return traced(self, input, hx=hx, return_states=return_states or None, **named)
         ordinary = lengths is None and reset is None and reset_to is None and not return_states
-        if ordinary and type(input) is Tensor and runs_as_called(input):
-            plain = plainly(self, input, hx)
-            if plain is not None:
-                return plain
+        if ordinary and type(input) is Tensor and input.dim() == 3 and runs_as_called(input):
+            first = self.batch_first
+            found = plain.plainly(self, input.transpose(0, 1) if first else input, hx)
+            if found is not None:
+                output = self._returned(found[0].transpose(0, 1) if first else found[0])
+                return output, found[1] if len(found) == 2 else tuple(found[1:])
         name = name_of(self)
         if reset_to is not None and reset is None:
             raise ValueError(f"{name}(): expected reset with reset_to, but got only reset_to")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lltm_jit import native
 from lltm_jit._library import autocasts
+from lltm_jit.ops.rnn.recurrent_layer import plain
 from lltm_jit.ops.rnn.recurrent_layer.all_steps import run_cells
 from lltm_jit.ops.rnn.recurrent_layer.inputs import names_of_resets, refuse_misfits
 from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps
@@ -26,7 +27,6 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
     stacked,
 )
 from lltm_jit.ops.rnn.recurrent_layer.projection import run_projected
-from lltm_jit.ops.rnn.recurrent_layer.stack import side_by_side
 from lltm_jit.ops.rnn.recurrent_layer.types import Pass, Results
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 from lltm_jit.ops.rnn.sequence import (
@@ -35,6 +35,7 @@ from lltm_jit.ops.rnn.sequence import (
     pad_gates,
     pads_gates,
     run_layer,
+    runs_as_called,
     uses_tf32,
     with_resets,
 )
@@ -56,11 +57,11 @@ class Directions(Warmed):
             are wanted, those after each step, (L, num_layers * D, B, H).
         """
         (x, of_first), *more = parts
-        plain = not more and of_first.behind is None and of_first.reset is None
-        if plain and not return_states:
-            together = side_by_side(self, x, states)
-            if together is not None:
-                return [together[0]], together[1], []
+        whole = not more and of_first.behind is None and of_first.reset is None
+        if whole and not return_states and type(x) is Tensor and runs_as_called(x):
+            found = plain.plainly(self, x, None if states is None else tuple(states))
+            if found is not None:
+                return found[:1], found[1:], []
         ends: list[list[Tensor]] = []
         every: list[list[Tensor]] = []
         xs, steps = [x for x, _ in parts], [steps for _, steps in parts]

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops.rnn.recurrent_layer.inputs import refuse_misfits
-from lltm_jit.ops.rnn.recurrent_layer.stack import side_by_side
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.sequence import needs_padding, uses_tf32
 
 
-def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor, State] | None:
-    """Run a call for which :func:`runs_as_called` is true, if it is an ordinary one; else None.
+def plainly(layer: TorchLayer, x: Tensor, hx: State | None) -> list[Tensor] | None:
+    """Run all layers over a sequence (L, B, I) in one call of C++, if they are ordinary; else None.
 
-    All layers are one call of C++. Wrong states are left to the other path, which says what is
-    wrong.
+    This is for inputs for which :func:`runs_as_called` is true. Wrong states are left to the other
+    path, which says what is wrong.
+
+    Returns:
+        The output, and then the last states, each (num_layers * D, B, H).
     """
     cell, size = layer.cell, layer.hidden_size
-    states = cell.states
-    if states > 2 or layer.proj_size or not cell.ordinary or input.dim() != 3:
+    if layer.proj_size or not cell.ordinary or (layer.checkpoint and torch.is_grad_enabled()):
         return None
-    if layer.checkpoint and torch.is_grad_enabled():
-        return None
-    x = input.transpose(0, 1) if layer.batch_first else input
     steps, rows, features = x.shape
     if features != layer.input_size or not steps or (layer.dropout and layer.training):
         return None
-    h_0 = c_0 = None
+    states: Sequence[Tensor] = ()
     if hx is not None:
-        given = hx if type(hx) is tuple else (hx,)
+        states = hx if type(hx) is tuple else (hx,)
         whole = (layer.num_layers * layer._directions, rows, size)
-        if len(given) != states or any(type(t) is not Tensor or t.shape != whole for t in given):
+        if len(states) != cell.states:
             return None
-        h_0, c_0 = given if states == 2 else (given[0], None)
-    if x.is_cuda and (together := side_by_side(layer, x, None if hx is None else given)):
-        output, all_last = together
-        output = layer._returned(output.transpose(0, 1) if layer.batch_first else output)
-        return output, all_last[0] if states == 1 else tuple(all_last)
+        if any(type(t) is not Tensor or t.shape != whole for t in states):
+            return None
     names, counts = layer._flat_weights_names, (layer.num_layers, layer._directions)
     pads = x.is_cuda and layer.num_heads == 1 and needs_padding(size, x.dtype)
     try:
@@ -48,13 +45,12 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         weights = [own[name] if name in own else getattr(layer, name) for name in names]
         if has_torch_function(weights):
             return None
-        output, last, cells = native.rnn.recurrent_layers(
-            x, weights, *counts, h_0, c_0, cell.name, pads, uses_tf32(x)
+        return native.rnn.recurrent_layers(
+            x, weights, *counts, states, cell.name, pads, uses_tf32(x), None
         )
     except (RuntimeError, TypeError, AttributeError):
         # The message may name tensors that a caller of the layer never sees.
         suffixes = [suffix for k in range(layer.num_layers) for suffix in layer._suffixes(k)]
-        refuse_misfits(layer, {"input": x, "h_0": h_0, "c_0": c_0}, suffixes)
+        given = {"input": x, **dict(zip(("h_0", "c_0"), states, strict=False))}
+        refuse_misfits(layer, given, suffixes)
         raise
-    output = layer._returned(output.transpose(0, 1) if layer.batch_first else output)
-    return (output, last) if states == 1 else (output, (last, cells))

@@ -69,7 +69,7 @@ def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
     few, many = torch.randn(63, 4, 3), torch.randn(64, 4, 3)
     plainly = [bits(with_gradients(layer, x)) for x in (few, many)]
     # The other path, of calls that are not ordinary.
-    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plain.plainly", lambda *_: None)
     counts, run = [], RecurrentLayer._recurrences
 
     def counted(layer, parts, suffixes, *args):
@@ -127,7 +127,7 @@ def test_padded_operands(kind, hidden_size, training):
     weights = [getattr(layer, name) for name in layer._flat_weights_names]
     with torch.set_grad_enabled(training):
         output, *_ = native.rnn.recurrent_layers(
-            x, weights, 1, 2, None, None, layer.cell.name, True, False
+            x, weights, 1, 2, (), layer.cell.name, True, False, None
         )
         expected = layer(x)[0]
     torch.testing.assert_close(output, expected)
@@ -144,7 +144,7 @@ def test_padding_hides_no_wrong_width(training):
     weights = [torch.randn(28, 5), *(getattr(layer, n) for n in layer._flat_weights_names[1:])]
     with torch.set_grad_enabled(training), pytest.raises(RuntimeError, match=r"28, 8.*28, 5"):
         native.rnn.recurrent_layers(
-            torch.randn(3, 2, 8), weights, 1, 1, None, None, "lstm", True, False
+            torch.randn(3, 2, 8), weights, 1, 1, (), "lstm", True, False, None
         )
 
 

@@ -70,7 +70,7 @@ def test_calls_that_pad_on_a_cpu_too(way, kind, bias, monkeypatch):
     layer = LAYERS[kind](5, 7, bidirectional=True, bias=bias)
     x = torch.randn(4, 3, 5)
     expected = WAYS[way](layer, x)
-    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plain.plainly", lambda *_: None)
     monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.directions.pads_gates", lambda _: True)
     with torch.profiler.profile() as profile:
         found = WAYS[way](layer, x)
@@ -214,7 +214,7 @@ def test_both_directions(kind, hidden_size, steps, given, monkeypatch, tmp_path)
     names = [each["name"] for each in launched(lambda: trained(layer, x, state), tmp_path)]
     assert sum("sequence_backward" in name for name in names) == 2
     assert sum("copy_rows" in name for name in names) == (2 if hidden_size == 16 else 6)
-    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plain.plainly", lambda *_: None)
     monkeypatch.setattr(layer, "_together", lambda _: False)
     apart = trained(layer, x, state)
     for one, other in zip(found + together, apart[: len(found)] + apart, strict=True):

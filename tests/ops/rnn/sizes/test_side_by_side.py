@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import pytest
 import torch
-from op_testing import DEVICES, bits
+from op_testing import DEVICES, bits, needs_gpu
 from sequence_testing import LAYERS, tensors
 
-import lltm_jit
-from lltm_jit.ops.rnn.recurrent_layer import stack as of_stacks
+from lltm_jit import native
 from lltm_jit.ops.rnn.recurrent_layer.warm import GPUS
 
 
 @pytest.fixture
 def in_parts(monkeypatch):
     """Has stacks run side by side, in parts of so many steps, if their cell can; 0 for none."""
+    run = native.rnn.recurrent_layers
 
     def of(steps: int) -> None:
-        def takes(layer, x):
-            return steps and layer.cell.ordinary and not layer.cell.parameters
-
-        monkeypatch.setattr(of_stacks, "_is_plain", takes)
-        monkeypatch.setattr(of_stacks, "planned_part", lambda *args: steps)
+        monkeypatch.setattr(native.rnn, "recurrent_layers", lambda *args: run(*args[:-1], steps))
 
     return of
 
 
 def stack(kind: str, layers: int, dtype: torch.dtype, device: str, **named) -> torch.nn.Module:
     return LAYERS[kind](12, 16, layers, dtype=dtype, device=device, **named)
+
+
+def overlaps(output: torch.Tensor) -> bool:
+    return output.grad_fn.name() == "LayersSideBySideBackward"
 
 
 def results(layer, x, state, create_graph=False) -> list[torch.Tensor]:
@@ -119,19 +117,19 @@ def test_states_are_no_views(in_parts):
     layer = stack("LSTM", 2, torch.float, "cpu")
     in_parts(2)
     output, (h, c) = layer(torch.randn(4, 1, 12))
+    assert overlaps(output)
     for result in (output, h, c):
         assert result.is_contiguous()
         assert not result._is_view()
         result.detach_()
 
 
-def test_after_a_reload_its_plan_is_asked():
-    answers = []
-    for steps in (16, 0):
-        library = ModuleType("library")
-        library.sequence_gpu, library.layers_part = tuple, lambda *_, part=steps: part
-        answers.append(of_stacks.planned_part(library, "lstm", "float16", (5, 2, 16, 2), False, -1))
-    assert answers == [16, 0]
+@needs_gpu
+def test_a_call_decides_how_it_runs():
+    layer = LAYERS["LSTM"](256, 256, 4, dtype=torch.half, device="cuda")
+    for steps, expected in ((512, True), (8, False)):
+        x = torch.randn(steps, 16, 256, dtype=torch.half, device="cuda")
+        assert overlaps(layer(x)[0]) is expected
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -140,7 +138,7 @@ def test_which_stacks_run_so(training):
 
     def part(steps, rows, hidden, layers, dtype="float16"):
         sizes = (steps, rows, hidden, layers)
-        return lltm_jit.native.rnn.layers_part("lstm", dtype, *sizes, training, GPUS["H200"])
+        return native.rnn.layers_part("lstm", dtype, *sizes, training, GPUS["H200"])
 
     assert part(512, 16, 256, 4) > 0
     assert part(512, 1, 512, 2) > 0
