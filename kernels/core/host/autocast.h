@@ -12,6 +12,9 @@ class Autocast {
  public:
   explicit Autocast(const at::Tensor& tensor);
   at::Tensor operator()(const at::Tensor& tensor) const;
+  std::optional<at::Tensor> operator()(const std::optional<at::Tensor>& tensor) const {
+    return tensor ? std::optional<at::Tensor>((*this)(*tensor)) : tensor;
+  }
 
  private:
   c10::DeviceType device_;

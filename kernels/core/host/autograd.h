@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -57,6 +58,9 @@ bool requires_grad(const T& arg) {
   if constexpr (std::is_convertible_v<T, std::optional<at::Tensor>>) {
     const at::Tensor& tensor = as_tensor(arg);
     return tensor.defined() && tensor.requires_grad();
+  } else if constexpr (std::is_convertible_v<T, at::TensorList>) {
+    const at::TensorList list(arg);
+    return std::any_of(list.begin(), list.end(), requires_grad<at::Tensor>);
   }
   return false;
 }

@@ -274,20 +274,12 @@ std::tuple<Tensor, Tensor, OptionalTensor, OptionalTensor, OptionalTensor, Optio
            OptionalTensor, bool, std::string_view, bool, bool>
 autocast_sequence(const SequenceInputs& in) {
   const Autocast cast(in.gates);
-  const auto cast_if = [&](const OptionalTensor& tensor) {
-    return tensor ? OptionalTensor(cast(*tensor)) : tensor;
-  };
   const bool keep = in.c_0 && in.c_0->scalar_type() == at::kFloat;
-  return {cast(in.gates),
-          cast(in.weight_hh),
-          cast_if(in.bias_hh),
-          cast_if(in.parameters),
-          cast_if(in.h_0),
-          keep ? in.c_0 : cast_if(in.c_0),
-          in.control,
-          in.reverse,
-          in.cell,
-          in.tf32,
+  return {cast(in.gates),   cast(in.weight_hh),
+          cast(in.bias_hh), cast(in.parameters),
+          cast(in.h_0),     keep ? in.c_0 : cast(in.c_0),
+          in.control,       in.reverse,
+          in.cell,          in.tf32,
           in.bidirectional};
 }
 

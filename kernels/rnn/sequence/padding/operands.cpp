@@ -44,12 +44,12 @@ struct Sizes {
   int64_t gates;
   SymInt hidden_size, from, size, features;
 
-  explicit Sizes(const PadInputs& in, bool pads = true)
-      : gates(in.gates),
-        hidden_size(in.weight_hh.sym_size(1)),
+  Sizes(const Five& in, int64_t gates, bool pads = true)
+      : gates(gates),
+        hidden_size(in[kWeightHh].sym_size(1)),
         from(hidden_size),
         size(pads ? padded_size(hidden_size) : hidden_size),
-        features(pads ? padded_size(in.weight_ih.sym_size(1)) : in.weight_ih.sym_size(1)) {}
+        features(pads ? padded_size(in[kWeightIh].sym_size(1)) : in[kWeightIh].sym_size(1)) {}
   explicit Sizes(const PadGradients& in)
       : gates(in.gates),
         hidden_size(in.hidden_size),
@@ -114,28 +114,29 @@ Five copied(std::vector<Five> each, const Sizes& to, bool add_biases = false) {
   return results;
 }
 
-void check(const PadInputs& in) {
+void check(const Five& in, int64_t gates, bool add_biases) {
   const char* function = "pad_gates";
-  const Argument weight_hh{function, "weight_hh", in.weight_hh};
-  check_floating_point(weight_hh);
-  check_rank(weight_hh, 2, "[gates*hidden_size, hidden_size]");
+  const auto& [input, weight_ih, weight_hh, bias_ih, bias_hh] = in;
+  const Argument like{function, "weight_hh", weight_hh};
+  check_floating_point(like);
+  check_rank(like, 2, "[gates*hidden_size, hidden_size]");
+  check_rank({function, "weight_ih", weight_ih}, 2, "[gates*hidden_size, input_size]");
+  const SymInt hidden_size = weight_hh.sym_size(1), features = weight_ih.sym_size(1);
+  const SymInt rows = gates * hidden_size;
   const auto check = [&](const char* name, const Tensor& tensor, c10::SymIntArrayRef sizes,
                          const char* shape) {
-    if (tensor.defined()) check_like({function, name, tensor}, weight_hh, sizes, shape);
+    if (tensor.defined()) check_like({function, name, tensor}, like, sizes, shape);
   };
-  check_rank({function, "weight_ih", in.weight_ih}, 2, "[gates*hidden_size, input_size]");
-  const SymInt hidden_size = in.weight_hh.sym_size(1), features = in.weight_ih.sym_size(1);
-  const SymInt rows = in.gates * hidden_size;
-  check("weight_hh", in.weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
-  check("weight_ih", in.weight_ih, {rows, features}, "[gates*hidden_size, input_size]");
-  check("bias_ih", as_tensor(in.bias_ih), {rows}, "[gates*hidden_size]");
-  check("bias_hh", as_tensor(in.bias_hh), {rows}, "[gates*hidden_size]");
-  TORCH_CHECK(!in.add_biases || (in.bias_ih && in.bias_hh), function,
+  check("weight_hh", weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
+  check("weight_ih", weight_ih, {rows, features}, "[gates*hidden_size, input_size]");
+  check("bias_ih", bias_ih, {rows}, "[gates*hidden_size]");
+  check("bias_hh", bias_hh, {rows}, "[gates*hidden_size]");
+  TORCH_CHECK(!add_biases || (bias_ih.defined() && bias_hh.defined()), function,
               "(): expected both biases, which are to be added, but got one or none");
-  if (!in.input) return;
+  if (!input.defined()) return;
   const char* shape = "[steps, batch_size, input_size]";
-  check_rank({function, "input", *in.input}, 3, shape);
-  check("input", *in.input, {in.input->sym_size(0), in.input->sym_size(1), features}, shape);
+  check_rank({function, "input", input}, 3, shape);
+  check("input", input, {input.sym_size(0), input.sym_size(1), features}, shape);
 }
 
 // A schema has no undefined results, so absent tensors become empty ones.
@@ -147,17 +148,18 @@ Operands all_defined(Five all, const Tensor& like) {
 }
 
 Operands kernel(const PadInputs& in) {
-  check(in);
+  const Five all = five(in);
+  check(all, in.gates, in.add_biases);
   const KernelGuard guard(in.weight_hh);
-  return all_defined(copied({five(in)}, Sizes(in), in.add_biases), in.weight_hh);
+  return all_defined(copied({all}, {all, in.gates}, in.add_biases), in.weight_hh);
 }
 
 Operands formula(const PadInputs& in) {
-  check(in);
-  const NoAutocast guard;
   Five all = five(in);
+  check(all, in.gates, in.add_biases);
+  const NoAutocast guard;
   if (in.add_biases) all[kBiasHh] = all[kBiasHh] + std::exchange(all[kBiasIh], Tensor());
-  return all_defined(resized(all, Sizes(in)), in.weight_hh);
+  return all_defined(resized(all, {all, in.gates}), in.weight_hh);
 }
 
 Operands backward_kernel(const PadGradients& grads) {
@@ -175,57 +177,75 @@ Operands backward_formula(const PadGradients& grads) {
   return as_tuple(resized(five(grads), Sizes(grads)));
 }
 
+// Puts a node between the operands of one direction or both, which share an input, and the results of packing them.
+void record_packing(const std::vector<Five>& each, int64_t gates, bool adds, bool pads,
+                    const Operands& results) {
+  std::vector<std::reference_wrapper<const Tensor>> inputs{each[0][kInput]};
+  for (const Five& own : each) inputs.insert(inputs.end(), own.begin() + kWeightIh, own.end());
+  const auto columns = [&](size_t i) {
+    return each[0][i].sym_size(1).guard_int(__FILE__, __LINE__);
+  };
+  const auto gradients = [gates, adds, pads, directions = static_cast<int64_t>(each.size()),
+                          input_size = columns(kWeightIh),
+                          hidden_size = columns(kWeightHh)](const BackwardPass& pass) {
+    const auto wanted = [&](size_t i) {
+      return pass.wanted[i] || (directions > 1 && i > kInput && pass.wanted[i + kBiasHh]);
+    };
+    std::array<OptionalTensor, 5> grads;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const bool of_sum = adds && i == kBiasHh && wanted(kBiasIh);
+      if (wanted(i) || of_sum) grads[i] = as_optional(pass.grads[i]);
+    }
+    auto& [x, w_ih, w_hh, b_ih, b_hh] = grads;
+    if (directions > 1 && w_hh) w_hh = w_hh->flatten(0, 1);
+    Five all{as_tensor(x), as_tensor(w_ih), as_tensor(w_hh), as_tensor(b_ih), as_tensor(b_hh)};
+    if (pads) {
+      const auto [to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh] = ops::pad_gates_backward(
+          x, w_ih, w_hh, b_ih, b_hh, directions * gates, input_size, hidden_size);
+      all = {to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh};
+    }
+    std::vector<Tensor> result{all[kInput]};
+    for (int64_t d = 0; d < directions; ++d) {
+      for (size_t i = kWeightIh; i < all.size(); ++i) {
+        const bool divides = directions > 1 && all[i].defined();
+        const int64_t rows = divides ? all[i].size(0) / directions : 0;
+        result.push_back(divides ? all[i].narrow(0, d * rows, rows) : all[i]);
+      }
+      // The same tensor, because autograd would take two views of one memory for separate gradients.
+      if (adds) result[result.size() - 2] = result.back();
+    }
+    return result;
+  };
+  const auto& [x, w_ih, w_hh, b_ih, b_hh] = results;
+  record({"PadGatesBackward", gradients}, inputs, {x, w_ih, w_hh, b_ih, b_hh});
+}
+
 Operands autograd(const PadInputs& in) {
   const auto& [input, weight_ih, weight_hh, bias_ih, bias_hh, gates, add_biases] = in;
   if (any_forward_grad(input, weight_ih, weight_hh, bias_ih, bias_hh)) return formula(in);
   const Operands results = below_autograd(ops::pad_gates, input, weight_ih, weight_hh, bias_ih,
                                           bias_hh, gates, add_biases);
-  if (!any_requires_grad(input, weight_ih, weight_hh, bias_ih, bias_hh)) return results;
-  const int64_t input_size = weight_ih.sym_size(1).guard_int(__FILE__, __LINE__);
-  const int64_t hidden_size = weight_hh.sym_size(1).guard_int(__FILE__, __LINE__);
-  const auto gradients = [gates = gates, adds = add_biases, input_size,
-                          hidden_size](const BackwardPass& pass) {
-    std::array<OptionalTensor, 5> grads;
-    for (size_t i = 0; i < grads.size(); ++i) {
-      const bool of_sum = adds && i == kBiasHh && pass.wanted[kBiasIh];
-      if (pass.wanted[i] || of_sum) grads[i] = as_optional(pass.grads[i]);
-    }
-    const auto& [x, w_ih, w_hh, b_ih, b_hh] = grads;
-    const Operands all =
-        ops::pad_gates_backward(x, w_ih, w_hh, b_ih, b_hh, gates, input_size, hidden_size);
-    auto result = std::apply([](const auto&... grad) { return std::vector<Tensor>{grad...}; }, all);
-    if (adds) result[kBiasIh] = result[kBiasHh];
-    return result;
-  };
-  const auto& [x, w_ih, w_hh, b_ih, b_hh] = results;
-  record({"PadGatesBackward", gradients},
-         {as_tensor(input), weight_ih, weight_hh, as_tensor(bias_ih), as_tensor(bias_hh)},
-         {x, w_ih, w_hh, b_ih, b_hh});
+  if (any_requires_grad(input, weight_ih, weight_hh, bias_ih, bias_hh)) {
+    record_packing({five(in)}, gates, add_biases, /*pads=*/true, results);
+  }
   return results;
 }
 
 std::tuple<OptionalTensor, Tensor, Tensor, OptionalTensor, OptionalTensor, int64_t, bool> autocast(
     const PadInputs& in) {
   const Autocast cast(in.weight_hh);
-  const auto cast_if = [&](const OptionalTensor& tensor) {
-    return tensor ? OptionalTensor(cast(*tensor)) : tensor;
-  };
-  return {cast_if(in.input),   cast(in.weight_ih), cast(in.weight_hh), cast_if(in.bias_ih),
-          cast_if(in.bias_hh), in.gates,           in.add_biases};
+  return {cast(in.input),   cast(in.weight_ih), cast(in.weight_hh), cast(in.bias_ih),
+          cast(in.bias_hh), in.gates,           in.add_biases};
 }
 
-}  // namespace
-
-Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
-                int64_t gates, bool add_biases, bool pads) {
+std::vector<Five> checked(const OptionalTensor& input,
+                          const std::vector<at::ArrayRef<Tensor>>& directions, int64_t gates,
+                          bool add_biases) {
   std::vector<Five> each;
-  std::optional<Sizes> sizes;
   for (const auto& own : directions) {
-    const bool biases = own.size() >= 4;
-    const auto bias = [&](size_t i) { return biases ? OptionalTensor(own[i]) : std::nullopt; };
-    const OptionalTensor bias_ih = bias(2), bias_hh = bias(3);
-    const PadInputs in{input, own[0], own[1], bias_ih, bias_hh, gates, add_biases};
-    check(in);
+    Five& all = each.emplace_back(Five{as_tensor(input)});
+    std::copy(own.begin(), own.end(), all.begin() + kWeightIh);
+    check(all, gates, add_biases);
     for (size_t i = 0; i < own.size(); ++i) {
       const Tensor& first = directions[0][i];
       TORCH_CHECK(own[i].sizes() == first.sizes() && own[i].device() == first.device() &&
@@ -234,64 +254,29 @@ Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tens
                   " of ", first.scalar_type(), " on ", first.device(), " and ", own[i].sizes(),
                   " of ", own[i].scalar_type(), " on ", own[i].device());
     }
-    each.push_back(five(in));
-    if (!sizes) sizes.emplace(in, pads);
   }
-  return as_tuple(copied(std::move(each), *sizes, add_biases));
+  return each;
+}
+
+}  // namespace
+
+Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
+                int64_t gates, bool add_biases, bool pads) {
+  const auto each = checked(input, directions, gates, add_biases);
+  return as_tuple(copied(each, {each[0], gates, pads}, add_biases));
 }
 
 Operands packed_with_gradients(const OptionalTensor& input,
                                const std::vector<at::ArrayRef<Tensor>>& directions, int64_t gates,
                                bool add_biases, bool pads) {
-  const auto& first = directions[0];
+  const auto each = checked(input, directions, gates, add_biases);
   const Operands results = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    const KernelGuard guard(first[1]);
-    const Operands all = packed(input, directions, gates, add_biases, pads);
-    const auto& [x, w_ih, w_hh, b_ih, b_hh] = all;
-    return all_defined({x, w_ih, w_hh, b_ih, b_hh}, w_hh);
+    const KernelGuard guard(directions[0][1]);
+    return all_defined(copied(each, {each[0], gates, pads}, add_biases), directions[0][1]);
   }();
-  const auto requires_grad = [](const Tensor& tensor) { return any_requires_grad(tensor); };
-  const auto any_of = [&](at::ArrayRef<Tensor> all) {
-    return std::any_of(all.begin(), all.end(), requires_grad);
-  };
-  if (!any_requires_grad(input) && !any_of(first) && !any_of(directions[1])) return results;
-  const int64_t count = 2 * gates, input_size = first[0].size(1), hidden_size = first[1].size(1);
-  const auto gradients = [=](const BackwardPass& pass) {
-    std::array<OptionalTensor, 5> grads;
-    for (size_t i = 0; i < grads.size(); ++i) {
-      const auto wanted = [&](size_t k) { return pass.wanted[k] || (k > 0 && pass.wanted[k + 4]); };
-      if (wanted(i) || (add_biases && i == kBiasHh && wanted(kBiasIh))) {
-        grads[i] = as_optional(pass.grads[i]);
-      }
-    }
-    auto& [x, w_ih, w_hh, b_ih, b_hh] = grads;
-    if (w_hh) w_hh = w_hh->flatten(0, 1);
-    Five all{as_tensor(x), as_tensor(w_ih), as_tensor(w_hh), as_tensor(b_ih), as_tensor(b_hh)};
-    if (pads) {
-      const auto [to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh] =
-          ops::pad_gates_backward(x, w_ih, w_hh, b_ih, b_hh, count, input_size, hidden_size);
-      all = {to_x, to_w_ih, to_w_hh, to_b_ih, to_b_hh};
-    }
-    std::vector<Tensor> result{all[kInput]};
-    for (int64_t d = 0; d < 2; ++d) {
-      for (size_t i = kWeightIh; i < all.size(); ++i) {
-        const int64_t rows = all[i].defined() ? all[i].size(0) / 2 : 0;
-        result.push_back(all[i].defined() ? all[i].narrow(0, d * rows, rows) : Tensor());
-      }
-      // The same tensor, because autograd would take two views of one memory for separate gradients.
-      if (add_biases) result[result.size() - 2] = result.back();
-    }
-    return result;
-  };
-  const auto given = [&](size_t d, size_t i) -> const Tensor& {
-    return i < directions[d].size() ? directions[d][i] : as_tensor(std::nullopt);
-  };
-  const auto& [x, w_ih, w_hh, b_ih, b_hh] = results;
-  record({"PackGatesBackward", gradients},
-         {as_tensor(input), given(0, 0), given(0, 1), given(0, 2), given(0, 3), given(1, 0),
-          given(1, 1), given(1, 2), given(1, 3)},
-         {x, w_ih, w_hh, b_ih, b_hh});
+  if (any_requires_grad(input, directions[0], directions[1])) {
+    record_packing(each, gates, add_biases, pads, results);
+  }
   return results;
 }
 

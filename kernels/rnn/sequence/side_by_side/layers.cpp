@@ -330,8 +330,7 @@ std::vector<Tensor> layers_side_by_side(at::ArrayRef<Tensor> inputs, int64_t lay
   if (!(part || call.x().is_cuda()) || !is_possible(call)) return {};
   if (!part) call.part = planned_part(call);
   if (call.part == 0) return {};
-  const auto needs = [](const Tensor& tensor) { return any_requires_grad(tensor); };
-  const bool training = std::any_of(inputs.begin(), inputs.end(), needs);
+  const bool training = any_requires_grad(inputs);
   Kept kept;
   const auto results = [&] {
     const KernelGuard guard(call.x());
