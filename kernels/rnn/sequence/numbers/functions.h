@@ -21,6 +21,7 @@ LLTM_JIT_FUNCTION(cos)
 LLTM_JIT_FUNCTION(tanh)
 LLTM_JIT_FUNCTION(abs)
 #undef LLTM_JIT_FUNCTION
+
 // As in torch: relu of NaN is NaN, and the derivative at 0 is 0.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T relu(const T& x) {
