@@ -97,7 +97,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   LLTM_JIT_DEVICE void read_inputs(const Place& place, int64_t step, Elements& own) const {
     for_inputs(place, step, own, [](Two& input, bool inside, const scalar_t* source) {
       input = inside ? load_raw<2>(source) : Two{};
-});
+    });
   }
 
   // Prepares a step: reads its inputs, resets the state if asked to, and saves the cells.

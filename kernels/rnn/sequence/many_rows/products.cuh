@@ -36,6 +36,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     if (++slot.of_weights == kWeightStages) slot.of_weights = 0, ++slot.round_of_weights;
     return stage;
   }
+  // Once the products with a stage of weights have ended; -1 for none.
   LLTM_JIT_DEVICE void free_weights(int stage) const {
     const bool tells = threadIdx.x % 32 == 0;
     if (kStreamed > 0 && tells && stage >= 0) barriers.weights_empty[stage].arrive();
