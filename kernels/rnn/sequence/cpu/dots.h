@@ -60,24 +60,16 @@ __attribute__((target("avx512bf16"))) C10_NOINLINE void dot_pairs(const DotTile&
   }
 }
 
-template <int kVectors>
+// Takes kRows rows at a time, then half as many.
+template <int kVectors, int kRows = 8>
 void dot_rows(DotTile tile, int64_t rows) {
-  while (rows > 0) {
-    const int64_t done = rows >= 8 ? 8 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
-    if (done == 8) {
-      dot_pairs<8, kVectors>(tile);
-    } else if (done == 4) {
-      dot_pairs<4, kVectors>(tile);
-    } else if (done == 2) {
-      dot_pairs<2, kVectors>(tile);
-    } else {
-      dot_pairs<1, kVectors>(tile);
-    }
-    rows -= done;
-    tile.a += done * tile.a_stride;
-    tile.c += done * tile.c_stride;
-    if (tile.initial != nullptr) tile.initial += done * tile.initial_stride;
+  for (; rows >= kRows; rows -= kRows) {
+    dot_pairs<kRows, kVectors>(tile);
+    tile.a += kRows * tile.a_stride;
+    tile.c += kRows * tile.c_stride;
+    if (tile.initial != nullptr) tile.initial += kRows * tile.initial_stride;
   }
+  if constexpr (kRows > 1) dot_rows<kVectors, kRows / 2>(tile, rows);
 }
 
 // Like Panels, but each vector has pairs of rows: [depth / 2, vectors, lanes, 2].
