@@ -218,4 +218,14 @@ int64_t panel_columns(int64_t left) {
   return left > Shape::kPanel && left <= 4 * Shape::kLanes ? 2 * Shape::kLanes : Shape::kPanel;
 }
 
+// Calls function(first vector, vectors) for the panels of vectors [begin, end) of columns.
+template <typename acc_t, typename Function>
+void for_each_panel(int64_t begin, int64_t end, const Function& function) {
+  constexpr int64_t kLanes = RegisterTile<acc_t>::kLanes;
+  for (int64_t vectors; begin < end; begin += vectors) {
+    vectors = std::min(panel_columns<acc_t>((end - begin) * kLanes) / kLanes, end - begin);
+    function(begin, vectors);
+  }
+}
+
 }  // namespace lltm_jit

@@ -73,11 +73,13 @@ void dot_rows(DotTile tile, int64_t rows) {
 }
 
 // Like Panels, but each vector has pairs of rows: [depth / 2, vectors, lanes, 2].
-class DotPanels : public PanelRanges<float> {
+class DotPanels {
  public:
   using scalar_t = c10::BFloat16;
   using acc_t = float;
   using row_t = scalar_t;
+  static constexpr bool kProduct = true;
+  static constexpr int64_t kLanes = RegisterTile<acc_t>::kLanes;
 
   DotPanels(int64_t vectors, int64_t depth, int64_t /*block_depth*/ = 0)
       : depth_(depth), data_(aligned_zeros<scalar_t>(vectors * padded() * kLanes)) {}
@@ -90,7 +92,7 @@ class DotPanels : public PanelRanges<float> {
 
   template <typename RowsOf>
   void pack_rows(int64_t begin, int64_t end, int64_t stride, const RowsOf& rows_of) {
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       scalar_t* panel = data_.get() + first * padded() * kLanes;
       for (int64_t v = 0; v < vectors; ++v) {
         int64_t count;
@@ -113,7 +115,7 @@ class DotPanels : public PanelRanges<float> {
 
   void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
                     int64_t column_count) {
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       scalar_t* panel = data_.get() + first * padded() * kLanes;
       for (int64_t k = 0; k < depth_; ++k) {
         for (int64_t v = 0; v < vectors; ++v) {
@@ -131,7 +133,7 @@ class DotPanels : public PanelRanges<float> {
 #ifdef LLTM_JIT_BFLOAT16_TILES
     if (has_matrix_unit()) {
       for_each_tile(rows, [&](int64_t row) {
-        for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+        for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
           const int64_t column = (first - begin) * kLanes;
           DotTile tile{};
           tile.a = a + row * a_stride;
@@ -149,7 +151,7 @@ class DotPanels : public PanelRanges<float> {
       return;
     }
 #endif
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       const int64_t column = (first - begin) * kLanes;
       DotTile tile{};
       tile.a_stride = a_stride;
