@@ -73,19 +73,17 @@ class PackedRows {
 
   // Calls function(first column, columns in whole vectors) for the panels of some columns.
   template <typename Function>
-  static void for_each_panel(int64_t width, const Function& function) {
-    const int64_t end = Shape::whole_vectors(width);
-    for (int64_t panel, column = 0; column < end; column += panel) {
-      panel = std::min(panel_columns<T>(end - column), end - column);
-      function(column, panel);
-    }
+  static void for_each_panel_of(int64_t width, const Function& function) {
+    for_each_panel<T>(0, ceil_div(width, kLanes), [&](int64_t first, int64_t vectors) {
+      function(first * kLanes, vectors * kLanes);
+    });
   }
 
   // Packs B into panels, one after the other, each with the rows of its columns.
   void pack_b(int64_t column, int64_t width, int64_t k, int64_t k_end) {
     const int64_t depth = k_end - k;
     const T* b = product_.b + column * product_.b_column_stride + k * product_.b_depth_stride;
-    for_each_panel(width, [&](int64_t first, int64_t columns) {
+    for_each_panel_of(width, [&](int64_t first, int64_t columns) {
       T* panel = b_.get() + first * depth;
       const int64_t count = std::min(columns, width - first);
       if (product_.b_column_stride == 1) {
@@ -120,7 +118,7 @@ class PackedRows {
     for (int64_t k = first_k; k < k_end; k += block_depth_) {
       const int64_t depth = std::min(block_depth_, k_end - k);
       if (!a_in_place_) pack_a(row, row_end, k, depth);
-      for_each_panel(width, [&](int64_t first, int64_t columns) {
+      for_each_panel_of(width, [&](int64_t first, int64_t columns) {
         Tile<T> tile{};
         tile.a_row_stride = a_in_place_ ? product_.a_row_stride : 1;
         tile.a_depth_stride = a_in_place_ ? 1 : kRows;

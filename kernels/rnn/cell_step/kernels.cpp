@@ -44,14 +44,13 @@ bool rows_apart(const Tensor& matrix) { return matrix.stride(0) >= matrix.size(1
 // The inputs in the form that the kernels with their own products need, and the plan.
 struct ProductInputs {
   Tensor input, weights, old_h;
-  LltmProblem problem;
-  LltmPlan plan;
+  LltmOperands operands;
   // For the backward pass: whether the gradients of input and old_h are asked for.
   ProductInputs(const Tensor& input_, const Tensor& weights_, const Tensor& old_h_,
                 bool grad_input = false, bool grad_old_h = false)
       : input(dense_rows(input_)), weights(dense_rows(weights_)), old_h(dense_rows(old_h_)) {
     const int64_t input_size = input.size(1), hidden_size = old_h.size(1);
-    problem = {
+    const LltmProblem problem{
         .batch_size = input.size(0),
         .input_size = input_size,
         .hidden_size = hidden_size,
@@ -63,13 +62,14 @@ struct ProductInputs {
         .grad_columns = (grad_input ? input_size : 0) + (grad_old_h ? hidden_size : 0),
         .tf32 = input.is_cuda() && input.scalar_type() == at::kFloat && matmul_uses_tf32(),
     };
-    plan = plan_for(input, problem);
-  }
-  LltmOperands operands() const {
-    return {
-        problem,         input.const_data_ptr(), weights.const_data_ptr(), old_h.const_data_ptr(),
-        input.stride(0), weights.stride(0),      old_h.stride(0),          plan,
-    };
+    operands = {problem,
+                input.const_data_ptr(),
+                weights.const_data_ptr(),
+                old_h.const_data_ptr(),
+                input.stride(0),
+                weights.stride(0),
+                old_h.stride(0),
+                plan_for(input, problem)};
   }
 };
 
@@ -86,7 +86,7 @@ StateAndGates forward(const CellInputs& in, bool save_gates) {
   const KernelGuard guard(in.input);
   if (in.input.is_meta() || in.old_h.numel() == 0) return allocate(in, save_gates);
   const ProductInputs inputs(in.input, in.weights, in.old_h);
-  const bool own = inputs.plan.forward != LltmForwardKernel::Library;
+  const bool own = inputs.operands.plan.forward != LltmForwardKernel::Library;
   StateAndGates results = allocate(in, save_gates && own);
   auto& [new_h, new_cell, gates] = results;
   if (!own) {
@@ -103,10 +103,10 @@ StateAndGates forward(const CellInputs& in, bool save_gates) {
   };
   if (own) {
     const OptionalTensor bias = dense(in.bias);
-    const LltmCellArgs args{inputs.operands(), states, data_or_null(bias)};
+    const LltmCellArgs args{inputs.operands, states, data_or_null(bias)};
     LLTM_JIT_RUN(in.input, args, lltm_cell_cpu, launch_lltm_cell);
   } else {
-    const auto& sizes = inputs.problem;
+    const LltmProblem& sizes = inputs.operands;
     const LltmForwardArgs args{states, sizes.batch_size, sizes.hidden_size, sizes.type, save_gates};
     LLTM_JIT_RUN(in.input, args, lltm_forward_cpu, launch_lltm_forward);
   }
@@ -127,8 +127,8 @@ void products(const Tensor& grad_pre, const CellInputs& in, Gradients& grads) {
   auto& [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] = grads;
   const ProductInputs inputs(in.input, in.weights, in.old_h, grad_input.defined(),
                              grad_old_h.defined());
-  if (inputs.plan.backward != LltmBackwardKernel::Library) {
-    LltmProductsArgs args{inputs.operands()};
+  if (inputs.operands.plan.backward != LltmBackwardKernel::Library) {
+    LltmProductsArgs args{inputs.operands};
     args.grad_pre = grad_pre.const_data_ptr();
     args.grad_input = data_or_null(grad_input);
     args.grad_weights = data_or_null(grad_weights);

@@ -61,35 +61,10 @@ void check_backward(const BackwardInputs& in) {
               "(): output_mask asks for the gradient of bias, but bias is None");
 }
 
-void check_tutorial_backward(const TutorialBackwardInputs& in) {
-  const char* function = "lltm_backward";
-  const Argument X{function, "X", in.X}, new_cell{function, "new_cell", in.new_cell};
-  check_floating_point(X);
-  check_rank(X, 2, "[batch_size, hidden_size+input_size]");
-  check_rank(new_cell, 2, "[batch_size, hidden_size]");
-  check_state_dtype(new_cell, X);
-  const auto batch_size = in.X.sym_size(0), hidden_size = in.new_cell.sym_size(1);
-  const auto check = [&](const char* name, const Tensor& tensor, const Argument& model,
-                         c10::SymIntArrayRef sizes, const char* shape) {
-    check_like({function, name, tensor}, model, sizes, shape);
-    check_same_device({function, name, tensor}, X);
-  };
-  const auto check_state = [&](const char* name, const Tensor& tensor, const Argument& model) {
-    check(name, tensor, model, {batch_size, hidden_size}, "[batch_size, hidden_size]");
-  };
-  check_state("new_cell", in.new_cell, new_cell);
-  check_state("grad_h", in.grad_h, X);
-  check_state("grad_cell", in.grad_cell, new_cell);
-  check_state("input_gate", in.input_gate, X);
-  check_state("output_gate", in.output_gate, X);
-  check_state("candidate_cell", in.candidate_cell, X);
-  check("gate_weights", in.gate_weights, X, {batch_size, 3 * hidden_size},
-        "[batch_size, 3*hidden_size]");
-  check("weights", in.weights, X, {3 * hidden_size, in.X.sym_size(1)},
-        "[3*hidden_size, hidden_size+input_size]");
-}
-
 // -------------------------------------------------------------------------------------- formula --
+
+// Formulas in operations of torch: for every device, vmap, forward-mode differentiation, and
+// derivatives of the backward pass. They can be differentiated any number of times.
 
 namespace {
 
@@ -122,9 +97,7 @@ PointwiseGradients pointwise_backward(const Gates& gates, const Tensor& new_cell
   return {cat({c * cell * (1 - i) * i, t * grad_h * (1 - o) * o, i * cell * d_elu}, 1), cell};
 }
 
-}  // namespace
-
-StateAndGates forward_formula(const CellInputs& in) {
+StateAndGates cell_forward_formula(const CellInputs& in) {
   check_cell("lltm_cell", in);
   const NoAutocast guard;
   const auto dtype = in.input.scalar_type();
@@ -137,7 +110,7 @@ StateAndGates forward_formula(const CellInputs& in) {
 // Note [Second derivatives]
 // new_cell and gates are functions of the inputs. A derivative of the gradients must include these
 // functions, so new_cell and gates are computed again from the inputs.
-Gradients backward_formula(const BackwardInputs& in) {
+Gradients cell_backward_formula(const BackwardInputs& in) {
   check_backward(in);
   const NoAutocast guard;
   const auto& [input, weights, bias, old_h, old_cell] = in.cell;
@@ -163,6 +136,7 @@ Gradients backward_formula(const BackwardInputs& in) {
   return grads;
 }
 
+// The PyTorch extension tutorial's functions, with its order of arguments and results.
 std::vector<Tensor> tutorial_forward(const CellInputs& in) {
   check_cell("lltm_forward", in);
   const NoAutocast guard;
@@ -171,6 +145,40 @@ std::vector<Tensor> tutorial_forward(const CellInputs& in) {
   const auto [i, o, c] = activate(gate_weights, gate_weights.scalar_type());
   const Tensor new_cell = in.old_cell + i * c;
   return {(o * new_cell.tanh()).to(in.input.scalar_type()), new_cell, i, o, c, X, gate_weights};
+}
+
+// The inputs of the tutorial's lltm_backward.
+struct TutorialBackwardInputs {
+  const Tensor &grad_h, &grad_cell;
+  const Tensor &new_cell, &input_gate, &output_gate, &candidate_cell, &X, &gate_weights, &weights;
+};
+
+void check_tutorial_backward(const TutorialBackwardInputs& in) {
+  const char* function = "lltm_backward";
+  const Argument X{function, "X", in.X}, new_cell{function, "new_cell", in.new_cell};
+  check_floating_point(X);
+  check_rank(X, 2, "[batch_size, hidden_size+input_size]");
+  check_rank(new_cell, 2, "[batch_size, hidden_size]");
+  check_state_dtype(new_cell, X);
+  const auto batch_size = in.X.sym_size(0), hidden_size = in.new_cell.sym_size(1);
+  const auto check = [&](const char* name, const Tensor& tensor, const Argument& model,
+                         c10::SymIntArrayRef sizes, const char* shape) {
+    check_like({function, name, tensor}, model, sizes, shape);
+    check_same_device({function, name, tensor}, X);
+  };
+  const auto check_state = [&](const char* name, const Tensor& tensor, const Argument& model) {
+    check(name, tensor, model, {batch_size, hidden_size}, "[batch_size, hidden_size]");
+  };
+  check_state("new_cell", in.new_cell, new_cell);
+  check_state("grad_h", in.grad_h, X);
+  check_state("grad_cell", in.grad_cell, new_cell);
+  check_state("input_gate", in.input_gate, X);
+  check_state("output_gate", in.output_gate, X);
+  check_state("candidate_cell", in.candidate_cell, X);
+  check("gate_weights", in.gate_weights, X, {batch_size, 3 * hidden_size},
+        "[batch_size, 3*hidden_size]");
+  check("weights", in.weights, X, {3 * hidden_size, in.X.sym_size(1)},
+        "[3*hidden_size, hidden_size+input_size]");
 }
 
 std::vector<Tensor> tutorial_backward(const TutorialBackwardInputs& in) {
@@ -186,10 +194,8 @@ std::vector<Tensor> tutorial_backward(const TutorialBackwardInputs& in) {
           d_pre.sum(0, /*keepdim=*/true), d_old_cell};
 }
 
-namespace {
-
 State cell_formula(const CellInputs& in) {
-  auto [new_h, new_cell, gates] = forward_formula(in);
+  auto [new_h, new_cell, gates] = cell_forward_formula(in);
   return {new_h, new_cell};
 }
 
@@ -249,7 +255,7 @@ Operator<OfCell<State>> ops::lltm_cell{
 Operator<OfCell<StateAndGates>> ops::lltm_cell_forward{
     .name = "lltm_jit::lltm_cell_forward",
     .kernel = flat<forward_kernel>,
-    .formula = flat<forward_formula>,
+    .formula = flat<cell_forward_formula>,
     // torch.func reaches this with inputs that need a gradient at an outer level, where the inner
     // level's forward pass is itself differentiated.
     .autograd = ByFormula<ops::lltm_cell_forward>::autograd,
@@ -258,7 +264,7 @@ Operator<OfCell<StateAndGates>> ops::lltm_cell_forward{
 Operator<OfBackward> ops::lltm_cell_backward{
     .name = "lltm_jit::lltm_cell_backward",
     .kernel = flat<backward_kernel>,
-    .formula = flat<backward_formula>,
+    .formula = flat<cell_backward_formula>,
     .autograd = ByFormula<ops::lltm_cell_backward>::autograd,
 };
 

@@ -26,8 +26,6 @@ struct CellInputs {
   const Tensor &input, &weights;
   const OptionalTensor& bias;
   const Tensor &old_h, &old_cell;
-
-  auto all() const { return std::tie(input, weights, bias, old_h, old_cell); }
 };
 
 // Whether torch rounds products of floats on a GPU to TF32. Defined in bindings.cpp, which includes
@@ -40,12 +38,6 @@ struct BackwardInputs {
   CellInputs cell;
   const Tensor &new_cell, &gates;
   OutputMask output_mask;
-};
-
-// The inputs of the tutorial's lltm_backward.
-struct TutorialBackwardInputs {
-  const Tensor &grad_h, &grad_cell;
-  const Tensor &new_cell, &input_gate, &output_gate, &candidate_cell, &X, &gate_weights, &weights;
 };
 
 // The signatures of the schemas, which have the structs' members as arguments.
@@ -75,19 +67,10 @@ extern Composite<OfTutorialBackward> lltm_backward;
 // Argument checks, with which the functions below begin.
 void check_cell(const char* function, const CellInputs& in);
 void check_backward(const BackwardInputs& in);
-void check_tutorial_backward(const TutorialBackwardInputs& in);
 
 // Runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
 State cell_kernel(const CellInputs& in);
 StateAndGates forward_kernel(const CellInputs& in);
 Gradients backward_kernel(const BackwardInputs& in);
-
-// Formulas in operations of torch: for every device, vmap, forward-mode differentiation, and
-// derivatives of the backward pass. They can be differentiated any number of times.
-StateAndGates forward_formula(const CellInputs& in);
-Gradients backward_formula(const BackwardInputs& in);
-// The PyTorch extension tutorial's functions, with its order of arguments and results.
-std::vector<Tensor> tutorial_forward(const CellInputs& in);
-std::vector<Tensor> tutorial_backward(const TutorialBackwardInputs& in);
 
 }  // namespace lltm_jit

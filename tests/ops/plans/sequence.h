@@ -42,8 +42,11 @@ inline void bind_sequence(py::module_ m) {
       .def("tiles_of_warp", [](const SequenceShape& shape) { return shape.tiles_of_warp(); })
       .def("own_tiles", &SequenceShape::own_tiles)
       .def("output_tiles", &SequenceShape::output_tiles)
-      .def("shared_bytes", [](const SequenceShape& shape, const SequenceSizes& sizes,
-                              SequencePass pass) { return shared_bytes(sizes, pass, shape); });
+      .def("shared_bytes",
+           [](const SequenceShape& shape, const SequenceSizes& sizes, SequencePass pass) {
+             const SequenceGpu any{};
+             return ShapeCost{sizes, pass, shape, any}.shared_bytes();
+           });
   bind_result<ManyRowsShape>(m, "ManyRowsShape", "blocks units tiles chunks streamed scaled",
                              &ManyRowsShape::blocks, &ManyRowsShape::units, &ManyRowsShape::tiles,
                              &ManyRowsShape::chunks, &ManyRowsShape::streamed,

@@ -20,18 +20,38 @@ class BackwardSequence {
                               args_.weights_stride, hidden_);
       });
     }
-    // A round takes the last computed step's gradients back to the output of the step before, and computes that step.
-    run_shares(
-        division_, args_.steps + 1, [&](const SequenceShare& share) { begin(share); },
-        [&](int64_t round, const SequenceShare& share) {
-          const int64_t step = args_.steps - 1 - round;
-          for (int64_t row = share.row; row < share.row_end; row += kRows) {
-            const int64_t row_end = std::min(share.row_end, row + kRows);
-            if (round > 0) pass_back(step + 1, row, row_end, share);
-            for (int64_t r = row; r < row_end && step >= 0; ++r) run_row(step, r, share);
-          }
-        },
-        [&](const SequenceShare& share) { end(share); });
+    run_shares(division_, args_.steps + 1, *this);
+  }
+
+  void begin(const SequenceShare& share) {
+    for (int64_t row = share.row; row < share.row_end; ++row) {
+      std::fill_n(grad_h(row) + share.unit, share.units, acc_t(0));
+      grad_states_.read(row, share.unit, share.units,
+                        element_of<scalar_t>(args_.grad_new_h, row * units_),
+                        element_of<acc_t>(args_.grad_new_cells, row * units_));
+      for (int p = 0; p < args_.SequenceSizes::parameters; ++p) {
+        std::fill_n(grad_parameters(row, share.unit) + p * cells_stride_, share.units, acc_t(0));
+      }
+    }
+  }
+
+  // A round takes the last computed step's gradients back to the output of the step before, and computes that step.
+  void step(int64_t round, const SequenceShare& share) {
+    const int64_t step = args_.steps - 1 - round;
+    for (int64_t row = share.row; row < share.row_end; row += kRows) {
+      const int64_t row_end = std::min(share.row_end, row + kRows);
+      if (round > 0) pass_back(step + 1, row, row_end, share);
+      for (int64_t r = row; r < row_end && step >= 0; ++r) run_row(step, r, share);
+    }
+  }
+
+  void end(const SequenceShare& share) {
+    for (int64_t row = share.row; row < share.row_end; ++row) {
+      add_row(grad_h(row) + share.unit, share.units, grad_states_(0, row) + share.unit);
+      grad_states_.write(row, share.unit, share.units,
+                         element_of<scalar_t>(args_.grad_old_h, row * units_),
+                         element_of<acc_t>(args_.grad_old_cells, row * units_));
+    }
   }
 
  private:
@@ -64,27 +84,6 @@ class BackwardSequence {
     return gates_.get() + (step % 2 * args_.batch_size + row) * gates_stride_;
   }
   acc_t* grad_h(int64_t row) const { return grad_h_.get() + row * h_stride_; }
-  void begin(const SequenceShare& share) {
-    for (int64_t row = share.row; row < share.row_end; ++row) {
-      std::fill_n(grad_h(row) + share.unit, share.units, acc_t(0));
-      grad_states_.read(row, share.unit, share.units,
-                        element_of<scalar_t>(args_.grad_new_h, row * units_),
-                        element_of<acc_t>(args_.grad_new_cells, row * units_));
-      for (int p = 0; p < args_.SequenceSizes::parameters; ++p) {
-        std::fill_n(grad_parameters(row, share.unit) + p * cells_stride_, share.units, acc_t(0));
-      }
-    }
-  }
-
-  void end(const SequenceShare& share) {
-    for (int64_t row = share.row; row < share.row_end; ++row) {
-      add_row(grad_h(row) + share.unit, share.units, grad_states_(0, row) + share.unit);
-      grad_states_.write(row, share.unit, share.units,
-                         element_of<scalar_t>(args_.grad_old_h, row * units_),
-                         element_of<acc_t>(args_.grad_old_cells, row * units_));
-    }
-  }
-
   acc_t* grad_parameters(int64_t row, int64_t unit) const {
     return element_of<acc_t>(args_.grad_parameters, row * units_ + unit);
   }

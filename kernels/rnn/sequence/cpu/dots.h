@@ -60,32 +60,26 @@ __attribute__((target("avx512bf16"))) C10_NOINLINE void dot_pairs(const DotTile&
   }
 }
 
-template <int kVectors>
+// Takes kRows rows at a time, then half as many.
+template <int kVectors, int kRows = 8>
 void dot_rows(DotTile tile, int64_t rows) {
-  while (rows > 0) {
-    const int64_t done = rows >= 8 ? 8 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
-    if (done == 8) {
-      dot_pairs<8, kVectors>(tile);
-    } else if (done == 4) {
-      dot_pairs<4, kVectors>(tile);
-    } else if (done == 2) {
-      dot_pairs<2, kVectors>(tile);
-    } else {
-      dot_pairs<1, kVectors>(tile);
-    }
-    rows -= done;
-    tile.a += done * tile.a_stride;
-    tile.c += done * tile.c_stride;
-    if (tile.initial != nullptr) tile.initial += done * tile.initial_stride;
+  for (; rows >= kRows; rows -= kRows) {
+    dot_pairs<kRows, kVectors>(tile);
+    tile.a += kRows * tile.a_stride;
+    tile.c += kRows * tile.c_stride;
+    if (tile.initial != nullptr) tile.initial += kRows * tile.initial_stride;
   }
+  if constexpr (kRows > 1) dot_rows<kVectors, kRows / 2>(tile, rows);
 }
 
 // Like Panels, but each vector has pairs of rows: [depth / 2, vectors, lanes, 2].
-class DotPanels : public PanelRanges<float> {
+class DotPanels {
  public:
   using scalar_t = c10::BFloat16;
   using acc_t = float;
   using row_t = scalar_t;
+  static constexpr bool kProduct = true;
+  static constexpr int64_t kLanes = RegisterTile<acc_t>::kLanes;
 
   DotPanels(int64_t vectors, int64_t depth, int64_t /*block_depth*/ = 0)
       : depth_(depth), data_(aligned_zeros<scalar_t>(vectors * padded() * kLanes)) {}
@@ -98,7 +92,7 @@ class DotPanels : public PanelRanges<float> {
 
   template <typename RowsOf>
   void pack_rows(int64_t begin, int64_t end, int64_t stride, const RowsOf& rows_of) {
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       scalar_t* panel = data_.get() + first * padded() * kLanes;
       for (int64_t v = 0; v < vectors; ++v) {
         int64_t count;
@@ -121,7 +115,7 @@ class DotPanels : public PanelRanges<float> {
 
   void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
                     int64_t column_count) {
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       scalar_t* panel = data_.get() + first * padded() * kLanes;
       for (int64_t k = 0; k < depth_; ++k) {
         for (int64_t v = 0; v < vectors; ++v) {
@@ -139,7 +133,7 @@ class DotPanels : public PanelRanges<float> {
 #ifdef LLTM_JIT_BFLOAT16_TILES
     if (has_matrix_unit()) {
       for_each_tile(rows, [&](int64_t row) {
-        for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+        for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
           const int64_t column = (first - begin) * kLanes;
           DotTile tile{};
           tile.a = a + row * a_stride;
@@ -157,7 +151,7 @@ class DotPanels : public PanelRanges<float> {
       return;
     }
 #endif
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       const int64_t column = (first - begin) * kLanes;
       DotTile tile{};
       tile.a_stride = a_stride;

@@ -29,10 +29,40 @@ class ForwardSequence {
       pack_groups(division_, group_, gates_ * kLanes * (hidden_ + input_size_),
                   [&](int64_t block, int64_t block_end) { pack(block, block_end); });
     }
-    run_shares(
-        division_, args_.steps, [&](const SequenceShare& share) { begin(share); },
-        [&](int64_t step, const SequenceShare& share) { run_step(step, share); },
-        [&](const SequenceShare& share) { end(share); });
+    run_shares(division_, args_.steps, *this);
+  }
+
+  void begin(const SequenceShare& share) {
+    for (int64_t row = share.row; row < share.row_end; ++row) {
+      if (control_of(args_, 0, row) == kResets) {
+        reset_row(0, row, share.unit, share.units);
+      } else {
+        set_row(0, row, share.unit, share.units, element_of<scalar_t>(args_.old_h, row * units_),
+                element_of<acc_t>(args_.old_cells, row * units_));
+      }
+    }
+  }
+
+  void step(int64_t i, const SequenceShare& share) {
+    if constexpr (Weights::kProduct) {
+      const Scratch& scratch = scratch_[share.index];
+      for (int64_t row = share.row; row < share.row_end; row += kRows) {
+        const int64_t row_end = std::min(share.row_end, row + kRows);
+        if (has_input_ && i % ahead_ == 0) take_input(i, row, row_end, scratch);
+        for_each_group(share, group_, [&](int64_t block, int64_t block_end) {
+          run_block(i, row, row_end, block, block_end, share, scratch);
+        });
+      }
+    } else {
+      run_row(i, share.row, share.unit, share.units, nullptr, nullptr);
+    }
+  }
+
+  void end(const SequenceShare& share) {
+    for (int64_t row = share.row; row < share.row_end; ++row) {
+      states_.write(row, share.unit, share.units, element_of<scalar_t>(args_.new_h, row * units_),
+                    element_of<acc_t>(args_.new_cells, row * units_));
+    }
   }
 
  private:
@@ -121,17 +151,6 @@ class ForwardSequence {
     return vector % gates_ * gate_stride + unit;
   }
 
-  void begin(const SequenceShare& share) {
-    for (int64_t row = share.row; row < share.row_end; ++row) {
-      if (control_of(args_, 0, row) == kResets) {
-        reset_row(0, row, share.unit, share.units);
-      } else {
-        set_row(0, row, share.unit, share.units, element_of<scalar_t>(args_.old_h, row * units_),
-                element_of<acc_t>(args_.old_cells, row * units_));
-      }
-    }
-  }
-
   // Resets a row before a step.
   void reset_row(int64_t step, int64_t row, int64_t unit, int64_t units) {
     set_row(step, row, unit, units, row_of<scalar_t>(args_.reset_h, step, row),
@@ -143,28 +162,6 @@ class ForwardSequence {
     states_.read(row, unit, units, new_h, cells);
     if constexpr (Weights::kProduct) {
       copy_row(element_of<scalar_t>(new_h, unit), units, h(step, row) + unit);
-    }
-  }
-
-  void end(const SequenceShare& share) {
-    for (int64_t row = share.row; row < share.row_end; ++row) {
-      states_.write(row, share.unit, share.units, element_of<scalar_t>(args_.new_h, row * units_),
-                    element_of<acc_t>(args_.new_cells, row * units_));
-    }
-  }
-
-  void run_step(int64_t step, const SequenceShare& share) {
-    if constexpr (Weights::kProduct) {
-      const Scratch& scratch = scratch_[share.index];
-      for (int64_t row = share.row; row < share.row_end; row += kRows) {
-        const int64_t row_end = std::min(share.row_end, row + kRows);
-        if (has_input_ && step % ahead_ == 0) take_input(step, row, row_end, scratch);
-        for_each_group(share, group_, [&](int64_t block, int64_t block_end) {
-          run_block(step, row, row_end, block, block_end, share, scratch);
-        });
-      }
-    } else {
-      run_row(step, share.row, share.unit, share.units, nullptr, nullptr);
     }
   }
 

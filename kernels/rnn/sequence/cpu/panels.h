@@ -8,28 +8,14 @@
 
 namespace lltm_jit {
 
-template <typename acc_t>
-struct PanelRanges {
-  static constexpr bool kProduct = true;
-  static constexpr int64_t kLanes = at::vec::Vectorized<acc_t>::size();
-
-  // Calls function(first vector, vectors) for the panels of vectors [begin, end).
-  template <typename Function>
-  static void for_each_panel(int64_t begin, int64_t end, const Function& function) {
-    for (int64_t vectors; begin < end; begin += vectors) {
-      vectors = std::min(panel_columns<acc_t>((end - begin) * kLanes) / kLanes, end - begin);
-      function(begin, vectors);
-    }
-  }
-};
-
 // The right factor of A B, in the arithmetic type, like A.
 template <typename number_t>
-class Panels : public PanelRanges<number_t> {
+class Panels {
  public:
   using acc_t = number_t;
   using row_t = number_t;  // an element of A
-  using PanelRanges<number_t>::kLanes;
+  static constexpr bool kProduct = true;
+  static constexpr int64_t kLanes = RegisterTile<acc_t>::kLanes;
 
   // Products are summed in blocks of at most block_depth rows.
   Panels(int64_t vectors, int64_t depth, int64_t block_depth = SequenceCpuBounds::kDepth)
@@ -45,7 +31,7 @@ class Panels : public PanelRanges<number_t> {
   // are the rows rows_of(v, count) of a matrix with this stride: `count` rows, if fewer than the lanes.
   template <typename RowsOf>
   void pack_rows(int64_t begin, int64_t end, int64_t stride, const RowsOf& rows_of) {
-    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       acc_t* panel = panel_of(first);
       for (int64_t v = 0; v < vectors; ++v) {
         int64_t count;
@@ -59,7 +45,7 @@ class Panels : public PanelRanges<number_t> {
   template <typename scalar_t>
   void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
                     int64_t column_count) {
-    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       copy_block(matrix + first * kLanes, stride, depth_,
                  std::min(vectors * kLanes, column_count - first * kLanes), panel_of(first),
                  vectors * kLanes);
@@ -70,7 +56,7 @@ class Panels : public PanelRanges<number_t> {
   // `initial` begin at the range.
   C10_NOINLINE void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin,
                              int64_t end, const acc_t* initial, acc_t* c, int64_t c_stride) const {
-    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+    for_each_panel<acc_t>(begin, end, [&](int64_t first, int64_t vectors) {
       const acc_t* panel = panel_of(first);
       Tile<acc_t> tile{};
       tile.a_row_stride = a_stride;

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "core/launch/parallel.h"
-#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/cpu/rows.h"
+#include "rnn/sequence/cpu/steps.h"
 
 namespace lltm_jit {
 
@@ -57,11 +58,9 @@ class OneOfRecurrences {
   void move(int64_t size, int64_t count, Arrays&... arrays) const {
     (move_one(size, arrays, count), ...);
   }
-  static void move_one(int64_t size, const void*& data, int64_t count) {
-    if (data != nullptr) data = static_cast<const char*>(data) + size * count;
-  }
-  static void move_one(int64_t size, void*& data, int64_t count) {
-    if (data != nullptr) data = static_cast<char*>(data) + size * count;
+  template <typename Void>
+  static void move_one(int64_t size, Void*& data, int64_t count) {
+    data = element_of<char>(data, size * count);
   }
   template <typename Array>
   void move_one(int64_t size, Array& array, int64_t count) const {

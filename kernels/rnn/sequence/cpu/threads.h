@@ -132,23 +132,21 @@ inline C10_NOINLINE void run_steps(const SequenceDivision& division, int64_t ste
   at::parallel_for(0, division.shares(), 1, run);
 }
 
-// The same, after begin(share) and before end(share) of what has all rows and units.
-inline C10_NOINLINE void run_shares(const SequenceDivision& division, int64_t steps,
-                                    c10::function_ref<void(const SequenceShare&)> begin,
-                                    c10::function_ref<void(int64_t, const SequenceShare&)> step,
-                                    c10::function_ref<void(const SequenceShare&)> end) {
+// Calls sequence.begin(share), step(i, share) likewise, and end(share), for shares that have all rows and units.
+template <typename Sequence>
+void run_shares(const SequenceDivision& division, int64_t steps, Sequence& sequence) {
   if (division.grain == 0) {
     const SequenceShare all{.row_end = division.rows, .units = division.units};
-    begin(all);
-    run_steps(division, steps, step);
-    end(all);
+    sequence.begin(all);
+    run_steps(division, steps, [&](int64_t i, const SequenceShare& s) { sequence.step(i, s); });
+    sequence.end(all);
     return;
   }
   for_each_task(division.shares(), division.grain, [&](int64_t index) {
     const SequenceShare share = division.share(index);
-    begin(share);
-    for (int64_t i = 0; i < steps; ++i) step(i, share);
-    end(share);
+    sequence.begin(share);
+    for (int64_t i = 0; i < steps; ++i) sequence.step(i, share);
+    sequence.end(share);
   });
 }
 

@@ -1,6 +1,7 @@
 #include "core/launch/driver.h"
 #include "core/launch/fast_divide.cuh"
 #include "core/launch/launch.cuh"
+#include "rnn/sequence/plan/aligned.h"
 #include "rnn/sequence/plan/launch.h"
 
 namespace lltm_jit {
@@ -65,60 +66,19 @@ cudaError_t launch_plan(const void* kernel, const SequencePlan& plan, int arrays
                          : launch_many_rows(kernel, plan.many_rows, args, stream);
 }
 
-// The arrays that a step reads and writes at once: of the element type, and of the state's type.
-struct StepArrays {
-  const SequenceSizes& sizes;
-  bool aligned = sizes.hidden_size % kStepUnits == 0;
-
-  void add(const void* data, ElementType type, int64_t step_stride = 0, int64_t row_stride = 0) {
-    const int of_element = type == ElementType::Double ? 8 : type == ElementType::Float ? 4 : 2;
-    const int bytes = min(kStepUnits * of_element, kAccessBytes);
-    aligned &= lltm_jit::aligned(bytes, data) && step_stride % kStepUnits == 0 &&
-               row_stride % kStepUnits == 0;
-  }
-  template <typename Array>
-  void add(const Array& array, ElementType type) {
-    add(array.data, type, array.step_stride, array.row_stride);
-  }
-  template <typename... Pointers>
-  void add_each(ElementType type, Pointers... data) {
-    (add(static_cast<const void*>(data), type), ...);
-  }
-};
-
+// Units that a thread has at once in a step.
 int units_of(const ForwardStepArgs& args) {
   const auto& of = args.sequence;
-  StepArrays arrays{of};
-  arrays.add(of.gates, of.type), arrays.add(of.output, of.type);
-  arrays.add(of.saved_gates, of.type), arrays.add(of.saved_cells, of.state_type);
-  arrays.add_each(of.type, of.bias, of.input_bias, of.parameters, args.products, args.h, of.new_h);
+  AlignedArrays arrays = arrays_of(of, kStepUnits, args.is_first());
+  arrays.add_each(of.type, args.products, args.h);
   arrays.add_each(of.state_type, args.output_state, args.cells);
-  arrays.add_each(of.narrow_cells ? of.type : of.state_type, of.new_cells);
-  if (args.is_first()) {
-    arrays.add_each(of.type, of.old_h), arrays.add_each(of.state_type, of.old_cells);
-  }
-  arrays.add(of.reset_h, of.type), arrays.add(of.reset_cells, of.state_type);
   return arrays.aligned ? kStepUnits : 1;
 }
-
 int units_of(const BackwardStepArgs& args) {
   const auto& of = args.sequence;
-  StepArrays arrays{of};
-  for (const auto& each : {of.grad_output, of.gates, of.output, of.saved_gates}) {
-    arrays.add(each, of.type);
-  }
-  for (const auto& each : {of.saved_cells, of.grad_saved_cells, of.reset_cells}) {
-    arrays.add(each, of.state_type);
-  }
-  arrays.add(of.reset_h, of.type);
-  arrays.add(of.grad_reset_h, of.state_type), arrays.add(of.grad_reset_cells, of.state_type);
-  arrays.add(of.grad_gates, of.type), arrays.add(of.grad_hidden, of.type);
-  arrays.add_each(args.gates_apart ? of.state_type : of.type, args.products);
-  arrays.add_each(of.type, of.parameters, of.old_h, of.grad_old_h);
-  arrays.add_each(of.state_type, args.grad_output_state, args.grad_cells, of.grad_parameters);
-  if (args.is_last()) {
-    arrays.add_each(of.type, of.grad_new_h), arrays.add_each(of.state_type, of.grad_new_cells);
-  }
+  AlignedArrays arrays = arrays_of(of, kStepUnits, args.is_last());
+  arrays.add(args.products, args.gates_apart ? of.state_type : of.type);
+  arrays.add_each(of.state_type, args.grad_output_state, args.grad_cells);
   return arrays.aligned ? kStepUnits : 1;
 }
 

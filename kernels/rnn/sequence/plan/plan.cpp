@@ -17,8 +17,8 @@ bool steps_are_quicker(const SequenceSizes& sizes, SequencePass pass, const Sequ
   const auto steps = static_cast<double>(sizes.steps);
   // The first step, which often begins with zeros, needs no product.
   const double one_by_one = kLaunches + kFew * (steps - 1) * cycles_of_steps(sizes, gpu);
-  return sizes.recurrences() * one_by_one <
-         cycles_before_steps(sizes, pass, plan.shape, gpu) + steps * plan.cycles;
+  const ShapeCost cost{sizes, pass, plan.shape, gpu};
+  return sizes.recurrences() * one_by_one < cost.cycles_before_steps() + steps * plan.cycles;
 }
 
 constexpr int kFewestSteps = 4;  // of many rows
@@ -104,17 +104,16 @@ class Search {
   static constexpr int kMostBlocks = 16, kMostWarps = 16, kMostBarriers = 15;
 
   void consider(SequenceShape shape) {
-    if (!is_possible(shape) || !places_weights(shape)) return;
-    const double cycles = cycles_of(sizes_, pass_, shape, gpu_);
+    const ShapeCost cost{sizes_, pass_, shape, gpu_};
+    if (cost.sets_at_once() == 0 || !is_possible(shape) || !places_weights(cost, shape)) return;
+    const double cycles = cost.cycles();
     const bool compares = best.persistent || gpu_.kind != PlanKind::Persistent;
     if (!compares || cycles < best.cycles) best = {true, shape, cycles};
   }
 
   bool is_possible(const SequenceShape& shape) const {
-    if (sets_at_once(shape, gpu_) == 0) return false;
     if (shape.rows == 2 && (!shape.small_floats() || shape.splits > 1)) return false;
-    if (sizes_.normalises && shape.blocks == 1)
-      return false;  // Note [Sums of a row] is for clusters
+    if (sizes_.normalises && shape.blocks == 1) return false;  // Note [Sums of a row]: in clusters
     const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
     return shape.groups * shape.sum_copies() <= kMostBarriers && shape.warps() <= kMostWarps &&
            shape.splits >= shape.finishers() && shape.splits <= shape.tiles() &&
@@ -122,13 +121,13 @@ class Search {
   }
 
   // Divides the weights among registers, shared memory and, if they fit in neither, memory. False if that is impossible.
-  bool places_weights(SequenceShape& shape) const {
+  bool places_weights(const ShapeCost& cost, SequenceShape& shape) const {
     for (;; ++shape.streamed_tiles) {
-      const int in_registers = tiles_in_registers(sizes_, pass_, shape);
-      const int others = warp_products(sizes_, pass_, shape).tiles - in_registers;
+      const int in_registers = cost.tiles_in_registers();
+      const int others = cost.warp_products().tiles - in_registers;
       if (in_registers < 1) return false;
       shape.shared_tiles = std::max(0, others - shape.streamed_tiles);
-      if (shared_bytes(sizes_, pass_, shape) <= gpu_.shared_bytes) return true;
+      if (cost.shared_bytes() <= gpu_.shared_bytes) return true;
       if (!shape.grid || shape.phases > 1 || shape.streamed_tiles >= others) return false;
     }
   }
@@ -149,11 +148,12 @@ SequencePlan searched_plan(const SequenceSizes& sizes, SequencePass pass, const 
   search.consider_grids();
   SequencePlan best = search.best;
   if (best.persistent && steps_are_quicker(sizes, pass, best, gpu)) best = steps;
-  if (best.persistent) best.shared_bytes = bytes_apart(sizes, pass, best.shape, gpu);
+  const ShapeCost cost{sizes, pass, best.shape, gpu};
+  if (best.persistent) best.shared_bytes = cost.bytes_apart();
   if (best.shape.grid) {
     const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
     const int64_t sets = best.shape.sets(sizes.batch_size, sizes.recurrences());
-    const int64_t at_once = std::min<int64_t>(sets, sets_at_once(best.shape, gpu));
+    const int64_t at_once = std::min<int64_t>(sets, cost.sets_at_once());
     best.workspace = best.shape.operands_bytes(sizes.steps, sets, arrays) +
                      at_once * best.shape.blocks * best.shape.streamed_bytes(sizes.gates);
   }

@@ -6,13 +6,13 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <atomic>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "core/launch/device.h"
-#include "core/python/variant.h"
 #include "rnn/sequence/plan/launch.h"
-#include "rnn/sequence/plan/plan.h"
-#include "rnn/sequence/plan/refused.h"
 #include "rnn/sequence/plan/run.h"
 #include "rnn/sequence/steps/product.h"
 
@@ -22,10 +22,8 @@ namespace {
 using at::Tensor;
 
 at::ScalarType dtype(ElementType type) {
-  return type == ElementType::Half       ? at::kHalf
-         : type == ElementType::BFloat16 ? at::kBFloat16
-         : type == ElementType::Float    ? at::kFloat
-                                         : at::kDouble;
+  constexpr at::ScalarType kTypes[] = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+  return kTypes[static_cast<int>(type)];
 }
 
 // ------------------------------------------------------------------------------------- what runs --
@@ -33,7 +31,15 @@ at::ScalarType dtype(ElementType type) {
 // See limit_sequence_blocks().
 std::atomic<int64_t> most_planned{INT64_MAX}, most_launched{INT64_MAX};
 std::atomic<PlanKind> planned_kind{PlanKind::Any};
-RefusedKernels refused;
+
+// The kernels of all steps whose launch a device has refused, so that their plans are not tried again.
+std::mutex refusing;
+std::set<std::pair<int, const void*>> refused;
+
+bool has_refused(const void* kernel) {
+  const std::lock_guard lock(refusing);
+  return refused.count({c10::cuda::current_device(), kernel}) > 0;
+}
 
 // What decides how a pass is compiled.
 SequenceUse use_of(const SequenceForwardArgs& args) {
@@ -103,10 +109,6 @@ struct Tensors {
   const Tensor& like;
 
   Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
-            ElementType type) const {
-    return at(data, shape, strides, dtype(type));
-  }
-  Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
             at::ScalarType type) const {
     return at::for_blob(const_cast<void*>(data), shape)
         .strides(strides)
@@ -115,15 +117,16 @@ struct Tensors {
         .make_tensor();
   }
   Tensor rows(const void* data, int64_t columns, ElementType type) const {
-    return at(data, {sizes.batch_size, columns}, {columns, 1}, type);
+    return at(data, {sizes.batch_size, columns}, {columns, 1}, dtype(type));
   }
   Tensor cells(const void* data) const {
     return at(data, {(sizes.states - 1) * sizes.batch_size, sizes.hidden_size},
-              {sizes.hidden_size, 1}, sizes.state_type);
+              {sizes.hidden_size, 1}, dtype(sizes.state_type));
   }
   // With the zeros of padded columns.
   Tensor weights(const void* data, int64_t stride) const {
-    return at(data, {sizes.gates * sizes.gate_size(), sizes.gate_size()}, {stride, 1}, sizes.type);
+    return at(data, {sizes.gates * sizes.gate_size(), sizes.gate_size()}, {stride, 1},
+              dtype(sizes.type));
   }
   Tensor empty(int64_t rows, int64_t columns, ElementType type) const {
     return like.new_empty({rows, columns}, dtype(type));
@@ -199,12 +202,12 @@ void run_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Ten
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
     if (gates_apart) {
-      const Tensor each =
-          tensors.at(of_step, {sizes.gates, rows, size}, {size, grads.row_stride, 1}, args.type);
+      const Tensor each = tensors.at(of_step, {sizes.gates, rows, size},
+                                     {size, grads.row_stride, 1}, dtype(args.type));
       multiply_to_floats(each, weights_apart, products);
     } else {
-      multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type), products,
-               stream);
+      multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, dtype(args.type)),
+               products, stream);
     }
     step.products = products.const_data_ptr();
   }
@@ -244,7 +247,8 @@ bool launch(const void* kernel, const SequencePlan& plan, const Args& args, cuda
     C10_CUDA_CHECK(error);
     return true;
   }
-  refused.add(c10::cuda::current_device(), kernel);
+  const std::lock_guard lock(refusing);
+  refused.insert({c10::cuda::current_device(), kernel});
   return false;
 }
 
@@ -268,7 +272,7 @@ bool run_persistent(Args args, const CudaCell& cell, const Tensor& like, cudaStr
     if (!plan.persistent && plan.many_rows.blocks == 0) return false;
     const void* kernel = variant(args, plan, cell);
     if (!kernel) return false;
-    if (!refused.has(c10::cuda::current_device(), kernel)) {
+    if (!has_refused(kernel)) {
       const auto workspace = workspace_of(plan, like);
       if (!workspace) return false;
       args.workspace = workspace->mutable_data_ptr();
@@ -296,7 +300,7 @@ RunPart<Args> sequence_parts_cuda(const Args& args, const CudaCell& cell, const 
   const SequenceUse use = use_of(args);
   const SequencePlan plan = sequence_plan(args, use.pass, gpu_for(use));
   const void* kernel = plan.persistent ? variant(args, plan, cell) : nullptr;
-  if (!kernel || refused.has(c10::cuda::current_device(), kernel)) return nullptr;
+  if (!kernel || has_refused(kernel)) return nullptr;
   const auto workspace = workspace_of(plan, like);
   if (!workspace) return nullptr;
   return [=, memory = *workspace, stream = c10::cuda::getCurrentCUDAStream()](Args part) {
@@ -332,6 +336,7 @@ std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t pla
                                                                      int64_t launched) {
   most_planned = planned;
   most_launched = launched;
+  const std::lock_guard lock(refusing);
   refused.clear();
   return std::tuple_cat(current_gpu().clusters);
 }

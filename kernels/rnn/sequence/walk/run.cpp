@@ -9,6 +9,7 @@
 
 #include "core/launch/device.h"
 #include "core/launch/driver.h"
+#include "rnn/sequence/plan/aligned.h"
 #include "rnn/sequence/plan/variants.h"
 #include "rnn/sequence/recurrent_cell.h"
 #include "rnn/sequence/walk/kernels.h"
@@ -16,50 +17,6 @@
 
 namespace lltm_jit {
 namespace {
-
-// Whether lanes may read and write kWalkUnits neighbouring units at once.
-class WalkArrays {
- public:
-  explicit WalkArrays(const SequenceSizes& sizes)
-      : sizes_(sizes), aligned_(sizes.hidden_size % kWalkUnits == 0) {}
-
-  bool aligned() const { return aligned_; }
-
-  void add(const void* data, ElementType type, int64_t step_stride = 0, int64_t row_stride = 0) {
-    const int of_element = type == ElementType::Double ? 8 : type == ElementType::Float ? 4 : 2;
-    const int bytes = std::min(kWalkUnits * of_element, 16);
-    aligned_ = aligned_ && reinterpret_cast<uintptr_t>(data) % bytes == 0 &&
-               step_stride % kWalkUnits == 0 && row_stride % kWalkUnits == 0;
-  }
-  template <typename... Arrays>
-  void add_steps(const Arrays&... arrays) {
-    (add(arrays.data, sizes_.type, arrays.step_stride, arrays.row_stride), ...);
-  }
-  template <typename... Pointers>
-  void add_each(ElementType type, Pointers... data) {
-    (add(data, type), ...);
-  }
-
- private:
-  const SequenceSizes& sizes_;
-  bool aligned_;
-};
-
-bool is_aligned(const SequenceForwardArgs& args) {
-  WalkArrays arrays(args);
-  arrays.add_steps(args.gates, args.output, args.reset_h);
-  arrays.add_each(args.type, args.parameters, args.old_h, args.new_h);
-  arrays.add_each(args.state_type, args.old_cells, args.saved_cells.data, args.reset_cells.data);
-  arrays.add(args.new_cells, args.narrow_cells ? args.type : args.state_type);
-  return arrays.aligned();
-}
-bool is_aligned(const SequenceBackwardArgs& args) {
-  WalkArrays arrays(args);
-  arrays.add_steps(args.grad_output, args.output, args.saved_gates, args.grad_gates, args.reset_h);
-  arrays.add_each(args.type, args.parameters, args.old_h, args.grad_new_h, args.grad_old_h);
-  arrays.add_each(args.state_type, args.saved_cells.data, args.grad_new_cells, args.grad_old_cells);
-  return arrays.aligned();
-}
 
 template <typename Args>
 const void* walk_variant(const Args& args, int units, const RecurrentCell& cell) {
@@ -86,7 +43,7 @@ template <typename Sequence, typename Prepare>
 void walk(const Sequence& sequence, const RecurrentCell& cell, const at::Tensor& like,
           const Prepare& prepare) {
   const SequenceSizes& sizes = sequence;
-  const int units = is_aligned(sequence) ? kWalkUnits : 1;
+  const int units = arrays_of(sequence, kWalkUnits).aligned ? kWalkUnits : 1;
   const int bytes = sizes.state_type == ElementType::Double ? 8 : 4;
   const WalkShape shape = walk_shape(&sequence, cell.linear, sizes.gates, sizes.states, bytes);
   const int64_t blocks = sizes.batch_size * ceil_div(sizes.hidden_size, int64_t(32 * units));
