@@ -109,14 +109,6 @@ _MODULES = {
     "lltm_jit.ops.stylegan.resample_modules": ("Downsample2d", "Filter2d", "Upsample2d"),
     "lltm_jit.ops.stylegan.stylegan2": ("FusedLeakyReLU",),
 }
-if os.name != "nt":
-    for _module, _names in _MODULES.items():
-        let_load(_module, _names)
-    when_imported(
-        "torch.utils.flop_counter",
-        lambda counter: import_module("lltm_jit._torch_tools").count_flops(counter),
-    )
-
 if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
@@ -148,5 +140,12 @@ if os.name == "nt":
     from lltm_jit import _windows
 
     _windows.stand_in(globals())
-else:  # a command loads a family when it first uses it
+else:
+    for _module, _names in _MODULES.items():
+        let_load(_module, _names)
+    when_imported(
+        "torch.utils.flop_counter",
+        lambda counter: import_module("lltm_jit._torch_tools").count_flops(counter),
+    )
+    # A command loads a family when it first uses it.
     native.start(*(() if _start.as_command else native.AT_IMPORT))

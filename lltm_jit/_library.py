@@ -49,13 +49,10 @@ def autocasts(tensor: torch.Tensor) -> bool:
 
 
 def refuse_wrong_types(operator: str, args: Iterable[object]) -> None:
-    """Raise for the first argument of a call that has not the type of the operator's schema.
+    """Raise a TypeError for the first argument that has not the type of the operator's schema.
 
     This is for calls that have failed: a check before each call would cost time in all of them.
     Lists and texts are not checked.
-
-    Raises:
-        TypeError: there is such an argument.
     """
     schema = getattr(torch.ops.lltm_jit, operator).default._schema
     for argument, value in zip(schema.arguments, args, strict=False):
@@ -66,22 +63,13 @@ def refuse_wrong_types(operator: str, args: Iterable[object]) -> None:
 
 
 def refuse_non_tensor(function: str, name: str, value: object, optional: bool = False) -> None:
-    """Raise for an argument that is no tensor; an `optional` one may be None.
-
-    Raises:
-        TypeError: it is not a tensor.
-    """
-    if is_tensor_like(value) or (value is None and optional):
-        return
-    _refuse_type(function, name, value, "a tensor", optional)
+    """Raise a TypeError for an argument that is no tensor; an `optional` one may be None."""
+    if not (is_tensor_like(value) or (value is None and optional)):
+        _refuse_type(function, name, value, "a tensor", optional)
 
 
 def refuse_non_bool(function: str, name: str, value: object, optional: bool = False) -> None:
-    """Raise for a flag that is no bool; an `optional` one may be None.
-
-    Raises:
-        TypeError: it is not a bool.
-    """
+    """Raise a TypeError for a flag that is no bool; an `optional` one may be None."""
     if not (isinstance(value, bool) or (value is None and optional)):
         _refuse_type(function, name, value, "a bool", optional)
 
@@ -89,13 +77,7 @@ def refuse_non_bool(function: str, name: str, value: object, optional: bool = Fa
 def refuse_non_number(
     function: str, name: str, value: object, whole: bool = False, optional: bool = False
 ) -> None:
-    """Raise for an argument that is no number, or no `whole` one; an `optional` one may be None.
-
-    This is for calls that have failed: a kernel's message has the argument's number, not its name.
-
-    Raises:
-        TypeError: it is not such a number.
-    """
+    """Raise a TypeError for what is no number, or no `whole` one; an `optional` one may be None."""
     if isinstance(value, int if whole else (int, float)):
         return  # torch.compile cannot inspect a number that varies further
     is_number = isinstance(value, SupportsIndex if whole else (SupportsIndex, SupportsFloat))
@@ -114,12 +96,7 @@ _CHECKS: dict[str, Callable[..., None]] = {  # by the types of schemas
 
 
 def refuse_wrong_size(function: str, name: str, size: int) -> None:
-    """Raise for a size that is no whole number of 63 bits.
-
-    Raises:
-        TypeError: it is no whole number.
-        ValueError: it is negative, or too large.
-    """
+    """Raise a TypeError for a size that is no whole number, a ValueError for one not of 63 bits."""
     if isinstance(size, torch.Tensor):
         _refuse_type(function, name, size, "an int")
     refuse_non_number(function, name, size, whole=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit._library import DTYPES, refuse, refuse_non_tensor
-from lltm_jit.ops.rnn.sequence import run_sequence, run_states, uses_tf32
+from lltm_jit.ops.rnn.sequence import run_all_steps, run_sequence, uses_tf32
 
 # By function: the cell, its number of states, and the numbers of gates of Wx, R and b.
 _FUNCTIONS = {
@@ -94,7 +94,8 @@ def flashrnn(
         output, *_ = run_sequence(cell, args, False, uses_tf32(Wx))
         every = output.unsqueeze(1)
     else:
-        every = run_states(cell, args, uses_tf32(Wx))
+        output, _, c_n, before = run_all_steps(cell, args, False, uses_tf32(Wx))
+        every = torch.ops.lltm_jit.stack_states(output, c_n, before)
     every = every.unflatten(3, size).permute(1, 2, 0, 3, 4)
     return every, every[:, :, -1:]
 

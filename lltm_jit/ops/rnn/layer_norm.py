@@ -22,7 +22,7 @@ _EPSILON = 1e-5  # of the input's norm, as of the cell's
 
 
 class _LayerNormLayer(RecurrentLayer):
-    """The base class of both layers: their gates, and how their norms begin."""
+    """The base class of both layers: how they run, and how their norms begin."""
 
     def __init__(self, *args: Any, **others: Any) -> None:
         super().__init__(*args, **others)
@@ -40,16 +40,8 @@ class _LayerNormLayer(RecurrentLayer):
             elif kind == "parameters":
                 nn.init.zeros_(parameter)
                 nn.init.ones_(parameter[: self._norm_weights])
-                self._begin_norms(parameter)
 
     _norm_weights = 0  # rows of `parameters` that begin with ones, the first ones
-
-    def _begin_norms(self, parameters: Tensor) -> None:
-        """Set the other rows that do not begin with zeros."""
-
-    def _gates(self, x: Tensor, own: dict[str, Tensor], tf32: bool) -> Tensor:
-        """The input's part of the gates."""
-        return input_gates(x, own["weight_ih"], None, tf32)
 
     def _run(
         self,
@@ -64,7 +56,10 @@ class _LayerNormLayer(RecurrentLayer):
     ) -> Results:
         own = dict(zip(how.kinds, weights, strict=True))
         states = (with_resets(h_0, reset_h), with_resets(c_0, reset_cells))
-        gates = self._gates(x, own, how.tf32)
+        gates = input_gates(x, own["weight_ih"], None, how.tf32)
+        if "norm_ih" in own:
+            norm = (own["norm_ih"], own.get("bias_ih"), _EPSILON)
+            gates = F.layer_norm(gates, gates.shape[-1:], *norm)
         args = (gates, own["weight_hh"], None, own["parameters"], *states, control)
         return run_cells(self.cell.name, args, how)
 
@@ -106,7 +101,7 @@ class LayerNormLSTM(_LayerNormLayer):
         self._begin(*args, **others)
 
     _begin = named("LayerNormLSTM.__init__", _LayerNormLayer.__init__)
-    _norm_weights = 4
+    _norm_weights = 5
 
     @property
     def cell(self) -> Cell:  # type: ignore[override]
@@ -116,14 +111,6 @@ class LayerNormLSTM(_LayerNormLayer):
         shapes = super()._shapes(*suffixes)
         norms = {f"norm_ih_{suffix}": (4 * self.hidden_size,) for suffix in suffixes}
         return shapes | norms
-
-    def _begin_norms(self, parameters: Tensor) -> None:
-        nn.init.ones_(parameters[4])
-
-    def _gates(self, x: Tensor, own: dict[str, Tensor], tf32: bool) -> Tensor:
-        product = super()._gates(x, own, tf32)
-        norm = (own["norm_ih"], own.get("bias_ih"), _EPSILON)
-        return F.layer_norm(product, product.shape[-1:], *norm)
 
     def extra_repr(self) -> str:
         return super().extra_repr() + (", carried=True" if self.carried else "")

@@ -176,22 +176,14 @@ class GRU(RecurrentLayer, nn.GRU):
 class RNN(RecurrentLayer, nn.RNN):
     """Plain recurrent layer, compatible with the ``state_dict`` of :class:`torch.nn.RNN`.
 
-    Parameters and call are those of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`.
-    There is one gate::
+    Arguments, parameters and call are those of
+    :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`, with a ``nonlinearity`` after
+    ``num_layers``: ``"tanh"``, which is the default, or ``"relu"``. There is one gate::
 
         a, = x + y
         h = nonlinearity(a)
 
     Source of the maths: J. Elman, "Finding Structure in Time" (1990).
-
-    Args:
-        input_size: I, the number of features of ``input``.
-        hidden_size: H, the number of features of the state.
-        num_layers: how many layers to stack.
-        nonlinearity: ``"tanh"`` or ``"relu"``.
-
-    Further arguments are those of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer` from
-    ``bias`` on.
 
     Raises:
         TypeError, ValueError: as there. ValueError also for an unknown ``nonlinearity``.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
@@ -131,11 +132,7 @@ def operands_of(
 
 
 def state_pair(function: str, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The two tensors of a state.
-
-    Raises:
-        TypeError: it is no pair.
-    """
+    """The two tensors of a state; a TypeError if it is no pair."""
     if not isinstance(state, (tuple, list)):
         refuse(function, "a state pair", type(state).__name__, TypeError)
     if len(state) != 2:
@@ -149,7 +146,7 @@ def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
     try:
         if impl == "auto" or impl == "fused":
             # Subclasses and modes with a __torch_function__ see the operator, not the extension.
-            if torch.compiler.is_compiling() or has_torch_function(args):
+            if is_compiling() or has_torch_function(args):
                 return torch.ops.lltm_jit.lltm_cell(*args)
             return native.rnn.lltm_cell(*args)
         if impl == "aten":
@@ -167,11 +164,9 @@ class LLTMCell(nn.Module):
     """:func:`lltm_cell` as a module: ``new_h, new_cell = cell(input, (h, c))``.
 
     Args:
-        input_size: I, the number of features of ``input``.
-        hidden_size: H, the number of features of the state.
+        input_size, hidden_size: I and H, the numbers of features of ``input`` and of the state.
         bias: whether the cell has a bias.
-        device: the device of the parameters.
-        dtype: the dtype of the parameters: half, bfloat16, float or double.
+        device, dtype: those of the parameters; the dtype is half, bfloat16, float or double.
         impl: see :func:`lltm_cell`.
 
     Attributes:
@@ -229,18 +224,10 @@ class LLTMCell(nn.Module):
     def forward(
         self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Run one step.
+        """Run one step on an input (B, I), and return ``(new_h, new_cell)``, each (B, H).
 
-        Args:
-            input: (B, I).
-            state: ``(old_h, old_cell)``, each (B, H); zeros when left out.
-
-        Returns:
-            ``(new_h, new_cell)``, each (B, H).
-
-        Raises:
-            RuntimeError: if a shape, dtype or device does not match; see :func:`lltm_cell`.
-            TypeError: if the state is not a pair, or an argument is not a tensor.
+        The state ``(old_h, old_cell)`` has these shapes, too; zeros are used when it is left out.
+        Errors are those of :func:`lltm_cell`, and a TypeError for a state that is no pair.
         """
         if state is None:
             refuse_non_tensor("LLTMCell", "input", input)

@@ -6,15 +6,13 @@ hidden unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.compiler import is_compiling
 from torch.overrides import has_torch_function
 
 from lltm_jit import jit, native
@@ -97,11 +95,6 @@ def _variant(kind: str, include_paths: tuple[Path, ...], ours: bool) -> Variant:
 declare_kernels(_OURS)
 
 
-def _module(args: Iterable[object]) -> Any:
-    """What to call an operator of: torch, if a compiler, a subclass or a mode must see it."""
-    return torch.ops.lltm_jit if is_compiling() or has_torch_function(args) else native.rnn
-
-
 def uses_tf32(tensor: Tensor) -> bool:
     """Whether products of this tensor may be rounded to TF32, as those of torch.nn.LSTM are.
 
@@ -125,7 +118,7 @@ def input_gates(
     own = device in ("cpu", "cuda")
     if not own or has_torch_function(args) or torch.is_autocast_enabled(device):
         return F.linear(*args)
-    if is_compiling():
+    if torch.compiler.is_compiling():
         return torch.ops.lltm_jit.input_gates(*args, tf32)
     return native.rnn.input_gates(*args, tf32)
 
@@ -169,7 +162,8 @@ def pad_gates(operands: Operands, gates: int, adds_gates: bool) -> Operands:
         raise RuntimeError(f"expected weight_ih of {features} columns, but got {columns}")
     add_biases = adds_gates and others[-1] is not None and bias_hh is not None
     x = None if input.size(2) % _LINE == 0 else input
-    copy, weight_ih, weight_hh, of_ih, of_hh = _module(operands).pad_gates(
+    module = torch.ops.lltm_jit if torch.compiler.is_compiling() else native.rnn
+    copy, weight_ih, weight_hh, of_ih, of_hh = module.pad_gates(
         x, *others, bias_hh, gates, add_biases
     )
     return (
@@ -261,7 +255,9 @@ def run_sequence(
     cell: str, args: Args, reverse: bool, tf32: bool, bidirectional: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`recurrent_sequence`; ``tf32`` decides the precision of float products."""
-    return _module(args).recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
+    if torch.compiler.is_compiling() or has_torch_function(args):
+        return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
+    return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
 
 
 def with_resets(first: Tensor | None, resets: Tensor | None) -> Tensor | None:
@@ -276,19 +272,15 @@ def run_all_steps(
     cell: str, args: Args, reverse: bool, tf32: bool, bidirectional: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """:func:`run_sequence`, and the cell states before each step, (L, S-1, B, H)."""
-    return _module(args).recurrent_sequence_states(*args, reverse, cell, tf32, bidirectional)
-
-
-def run_states(cell: str, args: Args, tf32: bool) -> Tensor:
-    """The states after each step, (L, S, B, H)."""
-    output, _, c_n, before = run_all_steps(cell, args, False, tf32)
-    return torch.ops.lltm_jit.stack_states(output, c_n, before)
+    through_torch = torch.compiler.is_compiling() or has_torch_function(args)
+    module = torch.ops.lltm_jit if through_torch else native.rnn
+    return module.recurrent_sequence_states(*args, reverse, cell, tf32, bidirectional)
 
 
 def runs_as_called(x: Tensor) -> bool:
     """Whether a call on ``x`` runs on a CPU or GPU, and is neither compiled, recorded nor cast."""
     # torch.jit.trace compares its graph with one that it traces without gradients.
-    if is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
     return (x.is_cuda or x.is_cpu) and not autocasts(x)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,14 @@ from torch.fx import Proxy
 from lltm_jit._library import autocasts
 from lltm_jit.jit import LltmJitError
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import refuse_script, traced, under_own_name
+from lltm_jit.ops.rnn.recurrent_layer.types import StateT
 from lltm_jit.ops.rnn.sequence import run_layer
+
+
+class _Call(Protocol[StateT]):
+    """The typed call of a cell; torch's modules do not type theirs."""
+
+    def __call__(self, input: Tensor, hx: StateT | None = None) -> StateT: ...
 
 
 class _SingleCell(nn.RNNCellBase):
@@ -81,11 +88,7 @@ class LSTMCell(_SingleCell, nn.LSTMCell):
 
     _cell = "lstm"
 
-    if TYPE_CHECKING:
-
-        def __call__(
-            self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-        ) -> tuple[Tensor, Tensor]: ...
+    __call__: _Call[tuple[Tensor, Tensor]]
 
 
 @under_own_name
@@ -102,9 +105,7 @@ class GRUCell(_SingleCell, nn.GRUCell):
 
     _cell = "gru"
 
-    if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...
+    __call__: _Call[Tensor]
 
 
 @under_own_name
@@ -125,6 +126,4 @@ class RNNCell(_SingleCell, nn.RNNCell):
     def _cell(self) -> str:  # type: ignore[override]
         return f"rnn_{self.nonlinearity}"
 
-    if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...
+    __call__: _Call[Tensor]

@@ -99,8 +99,14 @@ def check_filter(function: str, name: str, f: Tensor | None, x: Tensor) -> None:
         refuse(function, f"{name} to have at least one tap", f"shape {list(f.shape)}")
     if f.device != x.device:
         refuse(function, f"{name} to be on the device of x ({x.device})", f.device)
-    if f.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(
-            f"{function}(): expected {name} not to require a gradient, since it gets none; "
-            f"pass {name}.detach()"
-        )
+    refuse_trained(function, **{name: f})
+
+
+def refuse_trained(function: str, **filters: Tensor | None) -> None:
+    """Refuse filters that require a gradient."""
+    for name, f in filters.items():
+        if f is not None and f.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"{function}(): expected {name} not to require a gradient, since it gets none; "
+                f"pass {name}.detach()"
+            )

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from lltm_jit import native
-from lltm_jit._library import refuse, when_imported
+from lltm_jit._library import autocasts, refuse, when_imported
 
 _NAMES = ("cuda", "ref")
-_chosen: list[list[str]] = []  # choices of implementation(), for all threads; the newest is last
+_chosen: dict[object, str] = {}  # choices of implementation(), for all threads; the newest is last
 
 
 @contextmanager
@@ -35,12 +35,12 @@ def implementation(impl: str) -> Iterator[None]:
         ...     y = bias_act(torch.ones(1, 2), act="relu", gain=1)
     """
     _check("implementation", impl)
-    choice = [impl]
-    _chosen.append(choice)
+    block = object()
+    _chosen[block] = impl
     try:
         yield
-    finally:  # other threads may have chosen since
-        del _chosen[next(i for i, other in enumerate(_chosen) if other is choice)]
+    finally:
+        del _chosen[block]
 
 
 def calls_kernels(impl: str) -> bool:
@@ -49,31 +49,26 @@ def calls_kernels(impl: str) -> bool:
     A function of the module returns ``NotImplemented`` for all but plain tensors on a CPU or GPU.
     Only then are the arguments inspected, because that takes longer than work on small tensors.
     """
-    chosen = _chosen[-1][0] if _chosen else impl
-    return chosen == "cuda" and impl in _NAMES and not is_dynamo_compiling()
+    chosen = [*_chosen.values()][-1] if _chosen and impl in _NAMES else impl
+    return chosen == "cuda" and not is_dynamo_compiling()
 
 
-def run(
+def by_torch(
     operator: str, args: tuple[Any, ...], impl: str, in_aten: Callable[..., Tensor] | None = None
 ) -> Tensor:
-    """Run an operator by its kernels or its formula, which is that in C++ unless given."""
-    if calls_kernels(impl):
-        y = getattr(native.stylegan, operator)(*args)
-        if y is not NotImplemented:
-            return y
-    if takes_formula(operator, impl):
-        return in_aten(*args) if in_aten else formula(operator, *args)
-    return getattr(torch.ops.lltm_jit, operator)(*args)
+    """Run torch's operator or the formula, which by default is that of C++."""
+    if not takes_formula(operator, impl):
+        return getattr(torch.ops.lltm_jit, operator)(*args)
+    x, b, *others = args
+    if b is not None and autocasts(x) and b.is_floating_point():  # as the operator does
+        b = b.to(x.dtype)
+    return in_aten(x, b, *others) if in_aten else formula(operator, x, b, *others)
 
 
 def takes_formula(function: str, impl: str) -> bool:
-    """Whether a call runs the operator's formula, not its kernels.
-
-    Raises:
-        ValueError: `impl` is neither ``"cuda"`` nor ``"ref"``.
-    """
+    """Whether a call runs the operator's formula, not its kernels; refuses an unknown `impl`."""
     _check(function, impl)
-    return (_chosen[-1][0] if _chosen else impl) == "ref"
+    return ([*_chosen.values()][-1] if _chosen else impl) == "ref"
 
 
 def formula(name: str, *args: Any) -> Any:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit._library import autocasts, define, refuse, refuse_wrong_types
-from lltm_jit.ops.stylegan._implementation import formula, run
+from lltm_jit import native
+from lltm_jit._library import define, refuse, refuse_wrong_types
+from lltm_jit.ops.stylegan._implementation import by_torch, calls_kernels
 
 _KIND = "int dim, int act, float alpha, float gain, float? clamp"
 
@@ -103,16 +104,11 @@ def bias_act(
     gain = activation.def_gain if gain is None else gain
     args = (x, b, dim, activation.number, alpha, gain, clamp)
     try:
-        return run("bias_act", args, impl, _formula)
+        y = native.stylegan.bias_act(*args) if calls_kernels(impl) else NotImplemented
+        return by_torch("bias_act", args, impl) if y is NotImplemented else y
     except (AttributeError, TypeError, RuntimeError):
         refuse_wrong_types("bias_act", args)
         raise
-
-
-def _formula(x: Tensor, b: Tensor | None, *others: Any) -> Tensor:
-    if b is not None and autocasts(x) and b.is_floating_point():
-        b = b.to(x.dtype)
-    return formula("bias_act", x, b, *others)
 
 
 class BiasAct(torch.nn.Module):

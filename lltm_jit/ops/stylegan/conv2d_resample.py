@@ -1,6 +1,5 @@
 """conv2d_resample: a convolution of an image that is resampled with a filter.
 
-Source of the maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
 By definition it upsamples and filters the image, convolves it, and filters and downsamples the
 result. A filter can be applied before or after a convolution without a bias, and a transposed or
 strided convolution skips samples that are zero or dropped. So there are faster ways to the same

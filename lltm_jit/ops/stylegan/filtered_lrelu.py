@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +11,8 @@ from torch import Tensor
 from lltm_jit import native
 from lltm_jit._library import autocasts, define, refuse_non_bool, refuse_wrong_types
 from lltm_jit.jit import variants
-from lltm_jit.ops.stylegan._arguments import check_filter, sides_of
-from lltm_jit.ops.stylegan._implementation import formula, run
+from lltm_jit.ops.stylegan._arguments import refuse_trained, sides_of
+from lltm_jit.ops.stylegan._implementation import by_torch, calls_kernels
 
 _FILTERS = "Tensor? fu, Tensor? fd"
 _CALL = (
@@ -83,8 +82,7 @@ def filtered_lrelu(
             a single tap of 1.
         fd: the filter before downsampling, likewise.
         b: (C,) in the dtype of ``x``, or ``None``. ``torch.autocast`` casts it to that dtype.
-        up: upsampling factor on both axes.
-        down: downsampling factor on both axes.
+        up, down: upsampling and downsampling factor on both axes.
         padding: zeros around the upsampled plane, counted in its samples: an int, ``[x, y]``, or
             ``[left, right, top, bottom]``. Negative numbers crop.
         gain: factor before the leaky ReLU, in addition to ``up**2``.
@@ -125,14 +123,12 @@ def filtered_lrelu(
                     x, fu, fd, b, up, down, padding, gain, slope, clamp, flip_filter, impl
                 )
         refuse_non_bool("filtered_lrelu", "flip_filter", flip_filter)
-        return run("filtered_lrelu", args, impl, _formula)
+        y = native.stylegan.filtered_lrelu(*args) if calls_kernels(impl) else NotImplemented
+        if y is NotImplemented:
+            refuse_trained("filtered_lrelu", fu=fu, fd=fd)
+            y = by_torch("filtered_lrelu", args, impl)
+        return y
     except (AttributeError, RuntimeError, TypeError):
         refuse_wrong_types("filtered_lrelu", args)
         sides_of("filtered_lrelu", padding, checked=True)
         raise
-
-
-def _formula(x: Tensor, fu: Tensor | None, fd: Tensor | None, *others: Any) -> Tensor:
-    check_filter("filtered_lrelu", "fu", fu, x)
-    check_filter("filtered_lrelu", "fd", fd, x)
-    return formula("filtered_lrelu", x, fu, fd, *others)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lltm_jit._library import autocasts, define, refuse_wrong_types
-from lltm_jit.ops.stylegan._implementation import formula, run
+from lltm_jit import native
+from lltm_jit._library import define, refuse_wrong_types
+from lltm_jit.ops.stylegan._implementation import by_torch, calls_kernels, formula
 
 define(
     "stylegan",
@@ -34,9 +35,8 @@ def _formula(
     misfit = has_slopes and (refer is None or refer.shape != input.shape)
     if misfit or act not in (_LINEAR, _LEAKY_RELU) or grad not in (0, 1, 2):
         return torch.ops.lltm_jit.fused_bias_act(input, bias, refer, act, grad, alpha, scale)
-    if bias is not None:
-        bias = bias.to(input.dtype) if autocasts(input) else bias
-        bias = bias if bias.numel() else None
+    if bias is not None and bias.numel() == 0:
+        bias = None
     y = formula("bias_act", input, bias, 1, act, alpha, scale, None)
     if refer is not None and has_slopes:  # y has only checked the arguments
         wide = torch.promote_types(input.dtype, torch.float)
@@ -91,7 +91,8 @@ def fused_bias_act(
     """
     args = (input, bias, refer, act, grad, alpha, scale)
     try:
-        return run("fused_bias_act", args, impl, _formula)
+        y = native.stylegan.fused_bias_act(*args) if calls_kernels(impl) else NotImplemented
+        return by_torch("fused_bias_act", args, impl, _formula) if y is NotImplemented else y
     except (AttributeError, TypeError, RuntimeError):
         refuse_wrong_types("fused_bias_act", args)
         torch.ops.lltm_jit.fused_bias_act(*args)  # its message has the names of these arguments
@@ -115,13 +116,7 @@ def fused_leaky_relu(
         scale, impl: as for :func:`fused_bias_act`.
 
     Returns:
-        A tensor, as :func:`fused_bias_act` returns it.
-
-    Raises:
-        RuntimeError: if a shape, dtype or device does not match; the message names
-            ``fused_bias_act``.
-        ValueError: if ``impl`` is none of the above.
-        TypeError: if ``input`` or ``bias`` is not a tensor.
+        A tensor, as :func:`fused_bias_act` returns it, whose errors are also those of this call.
 
     Example:
         >>> fused_leaky_relu(torch.tensor([[-1.0, 1.0]]), torch.ones(2), scale=1.0)

@@ -27,12 +27,12 @@ from lltm_jit.ops.stylegan._arguments import (
     Factor,
     Padding,
     centred,
-    check_filter,
     filter_size,
     pair,
+    refuse_trained,
     sides_of,
 )
-from lltm_jit.ops.stylegan._implementation import calls_kernels, formula, takes_formula
+from lltm_jit.ops.stylegan._implementation import by_torch, calls_kernels
 
 if TYPE_CHECKING:  # it need not be installed
     import numpy as np
@@ -72,8 +72,7 @@ def upfirdn2d(
         f: the filter: (taps,) for a separable one, applied to both axes, or (taps_y, taps_x). It
             is on the device of ``x``, in any of the dtypes above, and gets no gradient. ``None``
             is a single tap of 1.
-        up: upsampling factor: an int, or [x, y].
-        down: downsampling factor: an int, or [x, y].
+        up, down: upsampling and downsampling factor: an int, or [x, y].
         padding: zeros around the upsampled image, negative to crop: an int, [x, y], or
             [x0, x1, y0, y1].
         flip_filter: if true, correlate with the filter; if false, convolve.
@@ -124,12 +123,11 @@ def _resample(
         if centered:
             sides = centred(sides, filter_size(function, f), *pairs)
             gain = gain * pairs[0][0] * pairs[0][1]
-        if takes_formula("upfirdn2d", impl):
-            check_filter("upfirdn2d", "f", f, x)
-            return formula("upfirdn2d", x, f, *pairs, sides, flip_filter, gain)
+        given = (x, f, *pairs, sides, flip_filter, gain)
+        refuse_trained("upfirdn2d", f=f)
         # Autocast would cast the operands of the convolution under vmap.
         with torch.autocast(x.device.type, enabled=False) if autocasts(x) else nullcontext():
-            return torch.ops.lltm_jit.upfirdn2d(x, f, *pairs, sides, flip_filter, gain)
+            return by_torch("upfirdn2d", given, impl)
     except (AttributeError, TypeError, RuntimeError):
         refuse_wrong_types("upfirdn2d", (x, f))
         pair(function, "up", up)  # a call of the kernels has not checked it
@@ -200,7 +198,7 @@ def filter2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Filter a batch of images and keep its size.
+    """Filter a batch of images and keep its size; raises what :func:`upfirdn2d` raises.
 
     Args:
         x, f, flip_filter, gain, impl: see :func:`upfirdn2d`.
@@ -209,9 +207,6 @@ def filter2d(
 
     Returns:
         (N, C, H, W), plus ``padding``.
-
-    Raises:
-        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
     return _resample("filter2d", x, f, 1, 1, padding, flip_filter, gain, impl, centered=True)
 
@@ -225,7 +220,7 @@ def upsample2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Enlarge a batch of images ``up`` times; see :func:`upfirdn2d`.
+    """Enlarge a batch of images ``up`` times; raises what :func:`upfirdn2d` raises.
 
     Args:
         x, f, up, flip_filter, impl: see :func:`upfirdn2d`.
@@ -234,9 +229,6 @@ def upsample2d(
 
     Returns:
         (N, C, H * up_y, W * up_x), plus ``padding``.
-
-    Raises:
-        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
 
     Example:
         >>> upsample2d(torch.ones(1, 1, 8, 8), setup_filter([1, 3, 3, 1])).shape
@@ -254,7 +246,7 @@ def downsample2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Shrink a batch of images ``down`` times; see :func:`upfirdn2d`.
+    """Shrink a batch of images ``down`` times; raises what :func:`upfirdn2d` raises.
 
     Args:
         x, f, down, flip_filter, gain, impl: see :func:`upfirdn2d`.
@@ -263,8 +255,5 @@ def downsample2d(
 
     Returns:
         (N, C, H // down_y, W // down_x), plus what ``padding`` adds.
-
-    Raises:
-        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
     return _resample("downsample2d", x, f, 1, down, padding, flip_filter, gain, impl, centered=True)

@@ -27,8 +27,7 @@ def upfirdn2d(
     Args:
         input: (N, C, H, W) in half, bfloat16, float or double.
         kernel: (taps_y, taps_x), the filter to convolve with, on the device of ``input``.
-        up: upsampling factor on both axes.
-        down: downsampling factor on both axes.
+        up, down: upsampling and downsampling factor on both axes.
         pad: zeros (before, after) on both axes, or (x0, x1, y0, y1).
         raw: the remaining arguments of the positional form.
 
