@@ -41,6 +41,9 @@ def test_bad_names():
     wanted = "expected impl to be 'cuda' or 'ref', but got"
     said = refusal(ValueError, takes_formula, "bias_act", "gpu")
     assert said == f"bias_act(): {wanted} 'gpu'"
+    with implementation("cuda"):
+        said = refusal(ValueError, bias_act, torch.zeros(1, 2), impl="gpu")
+    assert said == f"bias_act(): {wanted} 'gpu'"
     said = refusal(ValueError, implementation("fast").__enter__)
     assert said == f"implementation(): {wanted} 'fast'"
     assert not takes_formula("f", "cuda")
