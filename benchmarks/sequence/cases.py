@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -110,14 +111,7 @@ class Case:
         module, x = self.module(name), self.input()
         if phase == BACKWARD:
             return training_step(module, x)
-        module.eval()
-
-        def forward() -> tuple[Tensor, ...]:
-            with torch.no_grad():
-                output, state = module(x)
-            return (output, state) if isinstance(state, Tensor) else (output, *state)
-
-        return forward
+        return torch.no_grad()(partial(module.eval(), x))
 
 
 def compile_side_by_side(layers: Iterable[Warmed], rows: Iterable[int]) -> None:

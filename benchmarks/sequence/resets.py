@@ -38,6 +38,7 @@ class Resets(nn.Module):
     def __init__(self, case: Case, marks: Tensor) -> None:
         super().__init__()
         self.marks, self.batch_size = marks, case.batch_size
+        self.kept = (~marks).to(case.dtype).unsqueeze(2)
         torch.manual_seed(0)
         self.lstm = self.made(case)
 
@@ -49,9 +50,8 @@ class Ours(Resets):
     def made(self, case: Case) -> nn.Module:
         return case.module(OURS)
 
-    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
-        output, (h, c) = self.lstm(input, reset=self.marks)
-        return output, h, c
+    def forward(self, input: Tensor) -> tuple[Any, ...]:
+        return self.lstm(input, reset=self.marks)
 
 
 class OursToStates(Ours):
@@ -62,9 +62,8 @@ class OursToStates(Ours):
         shape = (case.steps, 1, case.batch_size, case.hidden_size)
         self.state = torch.zeros(shape, device=case.device, dtype=case.dtype)
 
-    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
-        output, (h, c) = self.lstm(input, reset=self.marks, reset_to=(self.state, self.state))
-        return output, h, c
+    def forward(self, input: Tensor) -> tuple[Any, ...]:
+        return self.lstm(input, reset=self.marks, reset_to=(self.state, self.state))
 
 
 class Pieces(Resets):
@@ -74,9 +73,8 @@ class Pieces(Resets):
         super().__init__(case, marks)
         starts = marks[1:].any(1).nonzero().flatten() + 1
         self.cuts = [0, *starts.tolist(), case.steps]
-        self.kept = (~marks).to(case.dtype).unsqueeze(2)
 
-    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, input: Tensor) -> tuple[Any, ...]:
         size = self.lstm.hidden_size
         h = c = torch.zeros(1, self.batch_size, size, device=input.device, dtype=input.dtype)
         outputs = []
@@ -90,15 +88,11 @@ class Pieces(Resets):
 class Cells(Resets):
     """The loop of cells that many implementations of recurrent PPO have."""
 
-    def __init__(self, case: Case, marks: Tensor) -> None:
-        super().__init__(case, marks)
-        self.kept = (~marks).to(case.dtype).unsqueeze(2)
-
     def made(self, case: Case) -> nn.Module:
         sizes = (case.widths[0], case.hidden_size)
         return nn.LSTMCell(*sizes, device=case.device, dtype=case.dtype)
 
-    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, input: Tensor) -> tuple[Any, ...]:
         size = self.lstm.hidden_size
         h = c = torch.zeros(self.batch_size, size, device=input.device, dtype=input.dtype)
         outputs = []
@@ -127,7 +121,7 @@ class Packed(Resets):
         order = torch.tensor([place for own in of_steps for place in own])
         self.order, self.back = order.to(case.device), order.argsort().to(case.device)
 
-    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, input: Tensor) -> tuple[Any, ...]:
         data = input.flatten(0, 1).index_select(0, self.order)
         packed, _ = self.lstm(PackedSequence(data, self.sizes))
         output = packed.data.index_select(0, self.back).unflatten(0, input.shape[:2])
@@ -146,7 +140,7 @@ class TorchRL(Resets):
         self.state = torch.zeros(shape, device=case.device, dtype=case.dtype)
         self.first = marks.t().contiguous()
 
-    def forward(self, input: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, input: Tensor) -> tuple[Any, ...]:
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         weights = [getattr(self.lstm, name) for name in names]
         x = input.transpose(0, 1).contiguous()
@@ -262,5 +256,4 @@ _TOLERANCE = {
 def step(module: nn.Module, x: Tensor, phase: str) -> Callable[[], Any]:
     if phase == BACKWARD:
         return training_step(module, x)
-    module.eval()
-    return torch.no_grad()(partial(module, x))
+    return torch.no_grad()(partial(module.eval(), x))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from . import busy
 
@@ -116,7 +117,7 @@ def graph_timer(function: Callable[[], Any], calls: int) -> Timer | None:
     with torch.cuda.graph(graph):
         for _ in range(calls):
             results = function()
-    outputs = [tensor.detach() for tensor in (results if isinstance(results, tuple) else [results])]
+    outputs = [tensor.detach() for tensor in tree_leaves(results)]
     for output in outputs:
         output.fill_(torch.nan)
     graph.replay()

@@ -34,7 +34,6 @@ class Case:
     optional: tuple[str, ...] = ()  # arguments that may be None
     under_autocast: tuple[torch.dtype, ...] | None = None  # the results' dtypes; None: the inputs'
     sees: str | None = None  # what a tensor subclass sees called; None: the operator of its name
-    forward_mode: bool = True
     library_sums: bool = False  # products are the library's, whose bits its threads may change
     public: bool = True
     exact_on_gpus: bool = True  # not where a gradient is a sum of atomics

@@ -171,7 +171,6 @@ STYLEGAN += [
         sample,
         draw_points,
         sees="grid_sampler_2d",
-        forward_mode=False,
         exact_on_gpus=False,
     ),
     Case(

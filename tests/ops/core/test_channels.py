@@ -80,6 +80,7 @@ def test_parameter(ops, numel, dtype, device):
     x = torch.randn(numel, device=device).to(dtype)
     actual = ops.leaky_relu(x, SLOPE)
     assert_accurate(actual, F.leaky_relu(x.double(), SLOPE), F.leaky_relu(x, SLOPE))
+    assert bits([actual]) == bits([ops.leaky_relu(with_layout(x, "offset"), SLOPE)])
     assert not torch.equal(actual, ops.leaky_relu(x, 0.3)) or not (x < 0).any()
 
 

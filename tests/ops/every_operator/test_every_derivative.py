@@ -15,14 +15,10 @@ from op_testing import (
     subsets,
     taken,
 )
-from operator_cases import CASES
-from test_every_operator import EVERY, batches, name_of
+from test_every_operator import EVERY, batches
 from torch import Tensor
 from torch.func import grad, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
-IN_EVERY_MODE = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.forward_mode], ids=name_of
-)
 FUNCTIONS = ["results", "expected"]
 
 
@@ -56,7 +52,7 @@ def test_gradients_of_every_subset_of_inputs(case, path):
             torch.testing.assert_close(*found)
 
 
-@IN_EVERY_MODE
+@EVERY
 @EVERY_PATH
 def test_first_derivatives(case, path):
     """By vjp, jvp, linearize, jacrev and jacfwd."""
@@ -82,7 +78,7 @@ def test_first_derivatives(case, path):
         torch.testing.assert_close(*map(derivatives, FUNCTIONS))
 
 
-@IN_EVERY_MODE
+@EVERY
 @EVERY_DEVICE
 def test_derivatives_of_derivatives(case, device):
     """Levels of torch.func inside each other, with a loss that is not linear in the results."""

@@ -184,10 +184,8 @@ def test_autocast(case, path):
         def found() -> list[tuple[Tensor, ...]]:
             stacked = [torch.stack([tensor, -tensor]) for tensor in inputs]
             tangents = tuple(tensor.cos() for tensor in inputs)
-            several = [case.results(*inputs), vmap(case.results)(*stacked)]
-            if case.forward_mode:
-                several.append(jvp(case.results, tuple(inputs), tangents)[1])
-            return several
+            forward = jvp(case.results, tuple(inputs), tangents)[1]
+            return [case.results(*inputs), vmap(case.results)(*stacked), forward]
 
         expected, reference = found(), case.reference(*inputs)
         with torch.autocast(device, torch.bfloat16):

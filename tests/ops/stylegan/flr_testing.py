@@ -40,6 +40,13 @@ def call_of(x: Tensor, fu: Taps = 12, fd: Taps = 12, **call) -> dict:
     return {**filters, "up": 2, "down": 2, **call}
 
 
+def centred_padding(size: int, up: int, down: int, taps: int) -> list[int]:
+    """The one for an image whose result has up / down times its size; taps of both filters."""
+    around = (size * up // down - 1) * down + taps - 1 - size * up
+    before = (around + up) // 2
+    return [before, around - before] * 2
+
+
 def error(actual: Tensor, exact: Tensor, least: float = 1e-30) -> float:
     """The norm of the error over the norm of the result, which counts as `least` at least."""
     assert actual.shape == exact.shape

@@ -122,7 +122,7 @@ def test_one_rule_for_biases(options, taken):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
-@pytest.mark.parametrize("name", ["bias_act", "fused_bias_act", "filtered_lrelu"])
+@pytest.mark.parametrize("name", BIASED)
 def test_autocast_casts_the_bias_to_x(name, dtype, device):
     """A parameter keeps its dtype where autocast made another one of x, whose dtype stays."""
     x, b = X.to(device, dtype), torch.randn(2, device=device, requires_grad=True)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from flr_testing import LIMITS, error, make_filter, make_inputs
+from flr_testing import LIMITS, centred_padding, error, make_filter, make_inputs
 from op_testing import DEVICES, needs_gpu
 from torch import Tensor
 
@@ -38,9 +38,7 @@ class Call:
 
     def __init__(self, up: int, down: int, size: int) -> None:
         self.fu, self.fd, self.up, self.down = make_filter(6 * up), make_filter(6 * down), up, down
-        around = (size * up // down - 1) * down + 6 * up + 6 * down - 1 - size * up
-        before = (around + up) // 2
-        self.padding = [before, around - before] * 2
+        self.padding = centred_padding(size, up, down, 6 * up + 6 * down)
 
     def __call__(self, x: Tensor, b: Tensor, clamp: float | None, impl: str = "cuda") -> Tensor:
         fu, fd = self.fu.to(x.device), self.fd.to(x.device)

@@ -2,9 +2,13 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include "core/elementwise/cpu.h"
 #include "core/elementwise/host.h"
 
 namespace lltm_jit {
+
+template void elementwise_cpu(const ElementwiseArgs<LeakyRelu>&);
+
 namespace {
 
 at::Tensor leaky_relu(const at::Tensor& x, double slope) {

@@ -238,6 +238,7 @@ def test_module_and_table():
     assert BiasAct(4, bias=False).bias is None
     assert "act='lrelu'" in repr(module)
     for name, activation in activation_funcs.items():
+        assert activation.def_gain == (2**0.5 if name in ("relu", "lrelu", "swish") else 1)
         actual = bias_act(x, act=name)
         wanted = activation.def_gain * activation.func(x, alpha=activation.def_alpha)
         torch.testing.assert_close(actual, wanted)

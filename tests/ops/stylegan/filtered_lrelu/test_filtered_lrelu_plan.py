@@ -2,6 +2,7 @@
 
 import plans
 import pytest
+from flr_testing import centred_padding
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,9 +30,8 @@ def kernel(planner, gpu: str = "H200", **call) -> str:
 @pytest.mark.parametrize(("up", "down"), [(2, 2), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4), (1, 1)])
 def test_factors_of_the_tensor_cores(planner, up, down, type, signs):
     taps = {1: 12, 2: 12, 4: 24}
-    around = (64 * up // down - 1) * down + taps[down] + taps[up] - 1 - 64 * up
     call = {"up": up, "down": down, "fu": (taps[up], 0), "fd": (taps[down], 0)}
-    call["padding"] = (around + up) // 2  # keeps an image's size and place
+    call["padding"] = centred_padding(64, up, down, taps[up] + taps[down])[0]
     for gpu in ("H200", "A100", "L4"):
         assert kernel(planner, gpu, type=type, signs=signs, **call) == "TensorCores"
     assert kernel(planner, "T4", type=type, signs=signs, **call) == "Direct"

@@ -5,6 +5,7 @@ import torch
 from flr_testing import (
     LIMITS,
     call_of,
+    centred_padding,
     check_with_signs,
     error,
     kept,
@@ -34,11 +35,8 @@ def test_up_2_down_2(padding, dtype):
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4)])
 def test_other_factors(up, down, dtype):
     x, b = make_inputs((4, 48, 64, 64), dtype, "cuda")
-    taps = {"fu": 6 * up, "fd": 6 * down}
-    around = (64 * up // down - 1) * down + sum(taps.values()) - 1 - 64 * up
-    before = (around + up) // 2
-    padding = [before, around - before] * 2
-    check_with_signs(x, b, **taps, up=up, down=down, padding=padding, clamp=0.75)
+    padding = centred_padding(64, up, down, 6 * up + 6 * down)
+    check_with_signs(x, b, fu=6 * up, fd=6 * down, up=up, down=down, padding=padding, clamp=0.75)
 
 
 @pytest.mark.parametrize("before", [0, 9])
