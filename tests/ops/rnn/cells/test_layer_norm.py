@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import DEVICES, DTYPES, needs_gpu
+from op_testing import DTYPES, needs_gpu
 from sequence_testing import tensors
 from torch import Tensor, nn
 from torch.library import opcheck
@@ -117,7 +117,6 @@ def test_values_and_gradients(kind, given, size, device):
     torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_lengths_resets_and_directions(kind, device):
     layer = made(kind, 5, 12, 2, device=device, bidirectional=True, bias=False)
@@ -344,7 +343,6 @@ struct OwnCell {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_a_cell_of_ones_own(tmp_path_factory, device):
     """One that has a state normalised alone, and no parameters."""
     header = tmp_path_factory.mktemp("cells") / "own.h"  # kept, because others reload all cells

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from op_testing import DEVICES
 from sequence_testing import cell_header
 
 import lltm_jit
@@ -27,7 +26,6 @@ def peephole(example):
     return example.Peephole
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.half], ids=str)
 def test_values_and_gradients(example, peephole, dtype, device):
     layer = peephole(5, 24, dtype=dtype, device=device)
@@ -83,7 +81,6 @@ def functions_reference(x, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.half], ids=str)
 def test_functions_that_a_cell_may_call(functions, dtype, device):
     layer = functions(2, 21, dtype=dtype, device=device)
@@ -107,7 +104,6 @@ def test_functions_that_a_cell_may_call_have_second_derivatives(functions):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_kinks_are_as_torchs(functions, device):
     """Of two equal numbers each has half of the derivative, and abs() has none at 0."""
     layer = functions(1, 1, device=device)

@@ -7,7 +7,6 @@ import pickle
 
 import pytest
 import torch
-from op_testing import DEVICES
 from torch import nn
 
 import lltm_jit
@@ -41,7 +40,6 @@ def flat(results) -> list[torch.Tensor]:
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("batch", [(3,), (0,), ()], ids=str)
@@ -102,7 +100,6 @@ def test_autocast_gives_the_dtypes_of_torchs(kind, dtype):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("batch", [(3,), ()], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_may_be_detached_in_place_where_torchs_may(kind, batch, device):

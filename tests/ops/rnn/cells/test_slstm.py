@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from op_testing import DEVICES, assert_accurate
+from op_testing import assert_accurate
 from sequence_testing import Inputs, in_turn, inputs_of, results_and_gradients
 from torch import Tensor
 
@@ -40,7 +40,6 @@ def second_gradients(function, inputs: Inputs) -> list[Tensor]:
     return list(torch.autograd.grad(sum(g.sin().sum() for g in first), leaves))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("most", [0, 3, 100])
@@ -55,7 +54,6 @@ def test_float64(most, state, heads, device):
         torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16, torch.half], ids=str)
 @pytest.mark.parametrize("most", [20, 100])
 def test_other_dtypes(most, dtype, device):
@@ -67,7 +65,6 @@ def test_other_dtypes(most, dtype, device):
         assert_accurate(ours, right, same_dtype, ulps=8, sums=True, parts=16)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("most", [100, 1e4, 1e30])
 def test_all_is_finite(most, dtype, device):
@@ -79,7 +76,6 @@ def test_all_is_finite(most, dtype, device):
         assert tensor.isfinite().all()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_a_reset_is_a_beginning(device):
     """Also where the step before has left a large sum."""
     inputs = large_inputs(100, torch.float, device, state=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import DEVICES, DTYPES, needs_gpu
+from op_testing import DTYPES, needs_gpu
 from sequence_testing import Inputs, controls, reference
 from torch import Tensor
 from torch.library import opcheck
@@ -135,7 +135,6 @@ PLACES = [("cpu", (1, 2, 3)), ("cpu", (16, 3, 65))] + [
 
 @pytest.mark.thinned
 @pytest.mark.parametrize(("device", "size"), PLACES, ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(cells, name, control, size, reverse, device):
@@ -150,7 +149,6 @@ def assert_as_reference(cells, name, given, reverse) -> None:
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 @pytest.mark.parametrize("size", [(40, 3, 64), (5, 2, 9)], ids=str)
 @pytest.mark.parametrize("name", NAMES)
@@ -171,7 +169,6 @@ def test_other_dtypes(cells, name, size, dtype, device):
     ("device", "steps"), [("cpu", 7), pytest.param("cuda", 1100, marks=needs_gpu)]
 )
 @pytest.mark.parametrize("one", [False, True])
-@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_resets_to_given_states(cells, name, reverse, one, device, steps):
     """One for all steps, or one for each, behind the state before the first step."""
@@ -184,7 +181,6 @@ def test_resets_to_given_states(cells, name, reverse, one, device, steps):
     assert_as_reference(cells, name, given, reverse)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reset_ends_what_was_not_a_number(cells, name, device):
     given = inputs_of(cells, name, 140, 2, 34, device=device, control=False)
@@ -199,7 +195,6 @@ def test_a_reset_ends_what_was_not_a_number(cells, name, device):
     assert output[135:].isfinite().all()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("resets", [[], [50, 51, 139]], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_states_of_all_steps_have_gradients(cells, name, resets, device):
@@ -249,7 +244,6 @@ def test_opcheck(cells):
     opcheck(torch.ops.lltm_jit.recurrent_sequence_forward, args)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_a_layer_as_any_other(cells, name, device):
     layer = cells[name](5, 7, 2, bidirectional=True, dropout=0.5, device=device).eval()

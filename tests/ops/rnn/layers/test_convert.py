@@ -13,7 +13,6 @@ import warnings
 
 import pytest
 import torch
-from op_testing import DEVICES
 from sequence_testing import ALL_THEIRS, tensors
 from torch import nn
 from torch.nn.utils import parametrizations, weight_norm
@@ -40,7 +39,6 @@ class Tagger(nn.Module):
         return self.out(result)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_converted_model_is_the_same_model(kind, device):
     """Parameters, hooks, names, mode and whoever else knows the layer; results within rounding."""

@@ -8,7 +8,6 @@ import typing
 
 import pytest
 import torch
-from op_testing import DEVICES
 from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, tensors
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
@@ -180,7 +179,6 @@ def test_another_nonlinearity_is_refused():
 # -------------------------------------------------------------------------------------- autocast --
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("given", [torch.float, torch.bfloat16, None], ids=str)
 @pytest.mark.parametrize("kind", THEIRS)
 def test_autocast_gives_the_dtypes_of_torchs(kind, given, device):
@@ -260,7 +258,6 @@ def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | N
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", THEIRS)
@@ -302,7 +299,6 @@ def test_outputs_may_be_changed_in_place(kind, units, options, lengths):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("state", [torch.float, torch.bfloat16, None], ids=str)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", THEIRS)
@@ -328,7 +324,6 @@ class Tagger(nn.Module):
         return self.out(output), state
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_symbolic_traces_have_a_layer_as_a_leaf(kind):
     model = Tagger(LAYERS[kind](5, 7)).double()
     graph = torch.fx.symbolic_trace(model, concrete_args={"lengths": None})
@@ -372,7 +367,6 @@ def test_checkpoints_are_let_be_under_torch_func(kind, transform):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_forward_mode_goes_through_a_layer(kind, frozen):
     """Also where nothing needs a gradient."""
     layer = LAYERS[kind](5, 7, batch_first=True, dtype=torch.double).requires_grad_(not frozen)

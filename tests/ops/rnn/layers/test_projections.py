@@ -57,7 +57,6 @@ ON = [*((each, "cpu") for each in WAYS), pytest.param("at once", "cuda", marks=n
 @pytest.mark.thinned
 @pytest.mark.parametrize(("way", "device"), ON, indirect=["way"])
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_torchs_own_gives_the_same(form, bidirectional, full, way, device):
     """A full layer has biases and is given a state. By steps is a CPU's way alone."""

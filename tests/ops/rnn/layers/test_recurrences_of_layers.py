@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, assert_threads_change_no_bit, bits
-from sequence_testing import CELLS, LAYERS, THEIRS, tensors, with_gradients
+from op_testing import assert_threads_change_no_bit, bits
+from sequence_testing import LAYERS, THEIRS, tensors, with_gradients
 from torch import nn
 from torch.nn.utils.parametrize import register_parametrization
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -28,8 +28,6 @@ def with_dense_weights(layer: nn.Module, of_torch: nn.Module) -> nn.Module:
     return of_torch
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("kind", THEIRS)
 def test_layers_with_heads_are_torchs(kind, bidirectional, device):
     """With a block-diagonal weight_hh."""
@@ -48,7 +46,6 @@ def test_layers_with_heads_are_torchs(kind, bidirectional, device):
         torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("cell", CELLS)
 def test_directions_of_a_layer_with_lengths_and_resets(cell, monkeypatch):
     """In one call, as on a GPU, and in one for each, which sequences in pieces need."""
     monkeypatch.setattr(RecurrentLayer, "_together", lambda layer, _: not layer.checkpoint)
@@ -62,7 +59,6 @@ def test_directions_of_a_layer_with_lengths_and_resets(cell, monkeypatch):
         torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("cell", CELLS)
 def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
     """In one call on a CPU, with the results of one call for each, whatever the threads."""
     layer = LAYERS[cell.upper()](3, 20, bidirectional=True)
@@ -118,7 +114,6 @@ def test_each_weight_is_looked_up_once():
 
 @pytest.mark.thinned
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("hidden_size", [5, 8])
 def test_padded_operands(kind, hidden_size, training):
     """On a CPU as well, whose kernels read them; both directions."""
@@ -160,11 +155,9 @@ def test_directions_of_two_dtypes_are_refused(kind, steps):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", [{"bidirectional": True}, {"num_layers": 3}], ids=str)
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("hidden_size", [7, 8])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_gradients_add_up(kind, hidden_size, lengths, how, device):
     """Those of both biases are equal where the cell adds its gates, but each has its own memory."""
     layer = LAYERS[kind](3, hidden_size, device=device, **how)

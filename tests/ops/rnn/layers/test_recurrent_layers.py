@@ -83,9 +83,7 @@ def test_torchs_own_layers_give_the_same(device, data):
     assert_same(ours(given_input, state), theirs(given_input, state), ours, theirs, *leaves)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_a_layer_is_its_equations(kind, batch_first, device):
     """Those in its docstring, with a batch and without one."""
     options = {"batch_first": batch_first, "bidirectional": True, "device": device}
@@ -118,8 +116,6 @@ def test_lltm_loads_a_cell(prefix, shape):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("lengths", [None, [7, 9]])
 def test_a_reset_cuts_the_sequence(kind, bidirectional, lengths):
     """Each piece is computed as a sequence of its own."""
@@ -137,9 +133,7 @@ def test_a_reset_cuts_the_sequence(kind, bidirectional, lengths):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.double, torch.half], ids=str)
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("steps", [1, 4, 100])
 def test_checkpoints_change_nothing(kind, steps, dtype, device):
     kept = {"bidirectional": True, "dtype": dtype, "device": device}
@@ -194,7 +188,6 @@ def test_training_takes_no_more_memory_than_torchs(kind):
     assert 0 < peaks[0] <= peaks[1]
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_dropout_is_between_the_layers(kind):
     torch.manual_seed(0)
     layer = LAYERS[kind](5, 7, 2, dropout=1.0)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from op_testing import DEVICES, needs_gpu
+from op_testing import needs_gpu
 from sequence_testing import LAYERS, THEIRS, peak_of, tensors
 from test_recurrent_layers import assert_same, states_of
 from torch import Tensor
@@ -21,9 +21,6 @@ import lltm_jit
 from lltm_jit.ops.rnn.recurrent_layer.parts import parts_of
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("bidirectional", [False, True])
 def test_lengths_stand_in_for_packing(kind, bidirectional, device):
     layer = LAYERS[kind](5, 7, 2, bidirectional=bidirectional, dtype=torch.double, device=device)
     lengths = [4, 1, 6, 3]
@@ -54,8 +51,6 @@ def test_an_empty_sequence_keeps_its_state():
     torch.testing.assert_close(last[0, 0], state[0, 0])
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_behind_the_ends_is_not_read(value, kind, device):
     """Neither in results nor in gradients, of the second order too."""
@@ -140,7 +135,6 @@ def test_how_many_parts_there_are():
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpoint", [0, 2])
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("kind", THEIRS)
@@ -164,7 +158,6 @@ def test_packed_in_parts_is_what_torchs_layers_give(kind, lengths, checkpoint, d
         assert_same(found, expected, ours, theirs, *rows, *given)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 def test_a_long_sum_keeps_its_bits_between_parts(dtype, device):
     """The LLTM's cell, which is wider than the state that goes from part to part."""

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from op_testing import DEVICES, bits, needs_gpu
+from op_testing import bits, needs_gpu
 from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, tensors
 from test_recurrent_layers import assert_same, states_of
 from torch import Tensor, nn
@@ -50,7 +50,6 @@ GIVEN = {"padded": None, "packed, in one part": [9, 8, 6, 6], "packed": [40, 3, 
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("kind", THEIRS)
@@ -75,7 +74,6 @@ def test_dropout_draws_torchs_mask(kind, given, batch_first, bidirectional):
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
 @pytest.mark.parametrize("kind", ALL_THEIRS)
 def test_numbers_that_are_not_finite_are_where_torch_has_them(kind, value, device):
@@ -103,9 +101,7 @@ def test_numbers_that_are_not_finite_are_where_torch_has_them(kind, value, devic
         assert found[0][0][:, 0].isfinite().all()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpoint", [0, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_frozen_parameters_change_no_others_gradient(kind, checkpoint, device):
     layer = LAYERS[kind](5, 7, 2, bidirectional=True, checkpoint=checkpoint, device=device)
     x = torch.randn(4, 3, 5, device=device, requires_grad=True)
@@ -182,7 +178,6 @@ def test_workers_that_load_data_run_a_layer():
 # -------------------------------------------------------------------------------------- defaults --
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_the_default_dtype_and_device_are_those_of_torch(kind):
     torch.set_default_dtype(torch.double)
     try:
@@ -197,9 +192,7 @@ def test_the_default_dtype_and_device_are_those_of_torch(kind):
         assert layer(torch.randn(4, 3, 5))[0].is_meta
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpoint", [0, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_another_default_device_changes_nothing(kind, checkpoint, device):
     layer = LAYERS[kind](
         5, 7, 2, bidirectional=True, checkpoint=checkpoint, dtype=torch.double, device=device

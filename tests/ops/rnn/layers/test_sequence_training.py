@@ -8,9 +8,8 @@ import warnings
 
 import pytest
 import torch
-from op_testing import ACTIVATIONS, DEVICES, assert_accurate, bits
+from op_testing import ACTIVATIONS, assert_accurate, bits
 from sequence_testing import (
-    CELLS,
     LAYERS,
     THEIRS,
     cell_of,
@@ -30,9 +29,7 @@ from lltm_jit.functional import recurrent_sequence
 # ------------------------------------------------------------------------------ mixed precision --
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_autocast_of_the_operator(cell, dtype, device):
     """As with casts written out; a float c_0 stays so."""
     inputs = inputs_of(cell, dtype=torch.float, device=device, control=True)
@@ -65,9 +62,7 @@ def autocast_dtype(kind: str, dtype: torch.dtype, device: str) -> torch.dtype:
     return torch.float if (kind, device) == ("GRU", "cpu") else dtype
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpointed", [0, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_autocast_of_layers(kind, checkpointed, device):
     """Results have the dtypes of torch's layers, and are those of a layer that is cast."""
     dtype = torch.bfloat16 if device == "cpu" else torch.half
@@ -90,8 +85,6 @@ def test_autocast_of_layers(kind, checkpointed, device):
         assert_accurate(ours.to(dtype), right, usual, ulps=1, sums=True, parts=ACTIVATIONS)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_autocast_takes_what_torchs_layers_take(kind, device):
     """Packed sequences, lengths, and a float state."""
     layer, dtype = LAYERS[kind](5, 7, device=device), torch.bfloat16
@@ -112,8 +105,6 @@ def test_autocast_takes_what_torchs_layers_take(kind, device):
     torch.testing.assert_close(packed_state, last, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_training_with_a_scaler(kind, device):
     """Scaled gradients, clipped, of half layers under autocast bring the loss down."""
     torch.manual_seed(0)
@@ -139,8 +130,6 @@ def test_training_with_a_scaler(kind, device):
 # ----------------------------------------------------------------------- what modules must bear --
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoint_around_a_layer(use_reentrant, kind, device):
     """With dropout, whose mask must be the same again; also around a layer with its own."""
@@ -174,7 +163,6 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("run", RUNS)
 def test_backward_has_the_weights_of_its_forward(run, packed, device):
@@ -194,7 +182,6 @@ def test_backward_has_the_weights_of_its_forward(run, packed, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("run", RUNS)
 def test_backward_notices_weights_that_were_changed(run, steps, device):
@@ -213,8 +200,6 @@ def test_backward_notices_weights_that_were_changed(run, steps, device):
         torch.autograd.grad(loss, weights)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_calls_with_other_weights_before_one_backward_pass(kind, device):
     """As weight drop has it: code that puts a tensor in place of a parameter before each call."""
     found, x = [], torch.randn(6, 3, 5, dtype=torch.double, device=device)
@@ -236,8 +221,6 @@ def test_calls_with_other_weights_before_one_backward_pass(kind, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_parametrisation_and_weight_norm(kind, device):
     plain, x = LAYERS[kind](5, 7, device=device), torch.randn(4, 3, 5, device=device)
     normed = weight_norm(copy.deepcopy(plain), "weight_hh_l0")
@@ -256,8 +239,6 @@ def test_parametrisation_and_weight_norm(kind, device):
     torch.testing.assert_close(tensors(normed(x)), tensors(plain(x)))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_copies_and_files(kind, device, tmp_path):
     options = {"batch_first": True, "bias": False, "bidirectional": True, "device": device}
     layer, x = LAYERS[kind](5, 7, **options), torch.randn(3, 4, 5, device=device)
@@ -277,7 +258,6 @@ def test_copies_and_files(kind, device, tmp_path):
         assert layer.weight_hh_l0.abs().sum() > 0
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_hooks_of_the_node(device):
     given = inputs_of("lstm", device=device).requires_grad()
     output, h_n, c_n = recurrent_sequence("lstm", *given)
@@ -292,7 +272,6 @@ def test_hooks_of_the_node(device):
     assert bits(inner) == bits(grads)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_anomaly_mode_names_the_line_of_the_forward(device):
     gates, *others = inputs_of("gru", device=device).requires_grad()
     with warnings.catch_warnings(record=True) as caught, torch.autograd.detect_anomaly():
@@ -302,8 +281,6 @@ def test_anomaly_mode_names_the_line_of_the_forward(device):
     assert any('recurrent_sequence("gru", gates * torch.nan' in str(w.message) for w in caught)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_deterministic_mode(kind, device, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch demands for products
     layer = LAYERS[kind](5, 32, bidirectional=True, device=device)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lltm_testing import IMPLEMENTATIONS, NAMES, cell_gradients, cell_inputs, to_double
 from op_testing import (
     ACTIVATIONS,
-    DEVICES,
     DTYPES,
     LAYOUTS,
     assert_accurate,
@@ -40,7 +39,6 @@ GPU_SIZES += [(20, 1600, 808), (2100, 8, 8)]
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("bias", [True, False])
@@ -95,7 +93,6 @@ def check(inputs, more_ulps=0.0, parts=ACTIVATIONS):
         assert_accurate(actual, exact, baseline, ulps=ulps, sums=True, parts=parts)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.half])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", [(33, 31, 40), (48, 40, 280)])
@@ -106,7 +103,6 @@ def test_any_layout(sizes, layout, dtype, device):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("position", range(5))
 @pytest.mark.parametrize("sizes", [(4, 8, 16), (48, 40, 280)])
@@ -116,7 +112,6 @@ def test_one_unaligned_tensor_among_aligned_ones(sizes, position, dtype, device)
     check(inputs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def test_implementations_agree(impl, device):
     inputs = cell_inputs(6, 9, 11, device=device)
@@ -126,7 +121,6 @@ def test_implementations_agree(impl, device):
         torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
 @pytest.mark.parametrize("sizes", [(4, 8, 16), (40, 16, 784), (8, 1536, 1536)])
 def test_cell_kept_in_float(sizes, dtype, device):
@@ -145,7 +139,6 @@ def test_cell_kept_in_float(sizes, dtype, device):
     assert [g.dtype for g in grads] == [dtype] * 4 + [torch.float]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.half, 2e-2), (torch.float, 1e-5)])
 @pytest.mark.parametrize("sizes", [(3, 5, 7), (8, 8, 16)])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 100.0, -100.0])
@@ -221,7 +214,6 @@ def largest_sum(input, weights, bias, old_h, old_cell):
     return int(parts.max()) if parts.numel() else 0
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_tutorial_calls(device):
     inputs = cell_inputs(device=device, requires_grad=True)
     input, weights, _, old_h, _ = inputs
@@ -249,7 +241,6 @@ def test_tutorial_calls(device):
     torch.testing.assert_close(actual, [d_old_h, d_input, d_weights, d_bias[None], d_old_cell])
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
 def test_tutorial_calls_keep_a_float_cell(dtype, device):
     inputs = cell_inputs(dtype=dtype, device=device)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from lltm_testing import cell_inputs
 from op_testing import (
-    DEVICES,
     loaded_package,
     needs_gpu,
     refusal,
@@ -41,7 +40,6 @@ def test_compiled_is_bitwise_eager(mode, dtype, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
     """Those of layers over sequences, too, in one package, which takes ten seconds to compile."""
 
@@ -74,7 +72,6 @@ def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
             torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=error)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_jit_trace(device):
     """The traced cell takes other batch sizes, and may be saved and loaded."""
@@ -102,7 +99,6 @@ def tutorial_calls(*inputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_tutorial_calls_compiled(device):
     inputs = cell_inputs(dtype=torch.double, device=device, requires_grad=True)
     actual, expected = (
@@ -117,7 +113,6 @@ def test_tutorial_calls_compiled(device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_autocast_leaves_the_compiled_tutorial_calls(device):
     inputs = cell_inputs(dtype=torch.float, device=device)
     with torch.autocast(device, torch.bfloat16):

@@ -10,7 +10,6 @@ import torch
 from lltm_testing import cell_inputs
 from op_testing import (
     ACTIVATIONS,
-    DEVICES,
     assert_accurate,
     needs_gpu,
 )
@@ -22,7 +21,6 @@ from lltm_jit.jit import detect
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.double, torch.half])
 def test_batch_past_the_grid_limit(dtype, device):
     inputs = cell_inputs(70_000, 2, 3, dtype=dtype, device=device, requires_grad=True)
@@ -53,7 +51,6 @@ FAR_ROWS = [
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("device", DEVICES)
 def test_state_past_two_to_the_31_elements(device):
     """On CUDA with the library's product, which is chosen for such a batch."""
     inputs = inputs_past_two_to_the_31(device)

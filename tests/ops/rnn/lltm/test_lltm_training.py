@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from lltm_testing import cell_inputs
-from op_testing import ACTIVATIONS, DEVICES, assert_accurate
+from op_testing import ACTIVATIONS, assert_accurate
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -14,7 +14,6 @@ from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("impl", ["aten", "fused"])
 def test_autocast(impl, device):
     inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
@@ -41,7 +40,6 @@ def two_steps_of_the_reference(inputs, device, autocast):
     return torch.autograd.grad(h.float().sum() + c.sum(), inputs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_autocast_of_the_reference_takes_a_mix_of_dtypes(device):
     """As plain PyTorch does; without autocast the mix is refused."""
     inputs = cell_inputs(dtype=torch.float, device=device)
@@ -53,7 +51,6 @@ def test_autocast_of_the_reference_takes_a_mix_of_dtypes(device):
         lltm_cell(*mixed, impl="reference")
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_autocast_leaves_the_tutorial_calls(device):
     inputs = cell_inputs(dtype=torch.float, device=device)
 
@@ -67,7 +64,6 @@ def test_autocast_leaves_the_tutorial_calls(device):
         torch.testing.assert_close(run(), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_parametrisation(device):
     class Symmetric(nn.Module):
         def forward(self, matrix):

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, bits, needs_gpu
-from sequence_testing import CELLS, LAYERS, Inputs, cell_of, inputs_of, results_and_gradients
+from op_testing import DTYPES, bits, needs_gpu
+from sequence_testing import LAYERS, Inputs, cell_of, inputs_of, results_and_gradients
 from test_sequence import check
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
@@ -38,12 +38,9 @@ LARGE_SIZES = [(5, 20, 256), (4, 70, 512), (4, 12, 776), (3, 300, 64), (3, 3, 21
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("one", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, one, reverse, size, dtype, device):
     inputs = with_states(inputs_of(cell, *size, dtype, device, control=True), one)
     if reverse:  # what is held then comes first in memory
@@ -54,7 +51,6 @@ def test_values_and_gradients(cell, one, reverse, size, dtype, device):
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("size", LARGE_SIZES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_large_sizes(cell, size, dtype):
     inputs = with_states(inputs_of(cell, *size, dtype, "cuda", control=True), one=False)
     check(cell, inputs)
@@ -71,13 +67,10 @@ def without_kernels():
 
 @pytest.mark.usefixtures("without_kernels")
 @pytest.mark.parametrize("one", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_by_formulas(cell, one):
     test_values_and_gradients(cell, one, True, (5, 4, 7), torch.float, "cpu")
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
 def test_cells_alone(cell, device):
     """h is then reset to zeros."""
     if cell_of(cell).states == 1:
@@ -88,9 +81,7 @@ def test_cells_alone(cell, device):
     check(cell, inputs._replace(h_0=None))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("one", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_gradcheck(cell, one, device):
     inputs = with_states(inputs_of(cell, 3, 2, 3, device=device, control=True), one)
     inputs = inputs.requires_grad()
@@ -197,7 +188,6 @@ KINDS = [*LAYERS, *PROJECTED, *NORMALISED]
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("checkpoint", [0, 3])
 @pytest.mark.parametrize("one", [False, True])
@@ -213,7 +203,6 @@ def test_layers(kind, one, checkpoint, lengths, device, monkeypatch):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("num_heads", [1, 2])
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("lengths", [False, True])
@@ -295,7 +284,6 @@ def test_layouts_of_states(kind, one):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("kind", "backend"),
     [
@@ -338,7 +326,6 @@ def test_exported_for_any_number_of_steps_and_rows(one):
     torch.testing.assert_close(program.module()(*given), model(*given))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "SLSTM"])
 def test_autocast(kind, dtype, device):

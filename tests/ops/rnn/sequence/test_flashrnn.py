@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
+from op_testing import DTYPES, assert_accurate, bits, needs_gpu
 from sequence_testing import launched, peak_of
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -102,7 +102,6 @@ def run(
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("size", [(3, 5, 2, 8), (2, 4, 3, 5), (17, 2, 1, 16)], ids=str)
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("function", COUNTS)
@@ -124,7 +123,6 @@ def check(function: str, tensors: list[Tensor], ulps: float, parts: float) -> No
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("most", [1, 100])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("function", COUNTS)
@@ -136,7 +134,6 @@ def test_dtypes(function, dtype, most, device):
 
 # More than a cluster holds: grids, forward many rows, and step by step.
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize(
     "size", [(2, 3, 1, 1040), (70, 3, 1, 528), (80, 3, 1, 1152), (3, 3, 1, 2144)], ids=str
@@ -160,7 +157,6 @@ def test_all_heads_run_in_one_launch_each_way(function, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_without_gradients_no_gates_are_kept(device):
     tensors = tensors_of("lstm", dtype=torch.float, device=device, size=(4, 200, 2, 32))
     flashrnn(*tensors)  # on a GPU the first call compiles
@@ -168,7 +164,6 @@ def test_without_gradients_no_gates_are_kept(device):
     assert 0 < peak_of(lambda: flashrnn(*tensors)) < 1.4 * tensors[0].nbytes
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("function", ["lstm", "slstm"])
 def test_each_state_of_each_step_has_its_gradient(function, device):
     tensors = tensors_of(function, device=device, size=(1, 3, 1, 4))
@@ -182,7 +177,6 @@ def test_each_state_of_each_step_has_its_gradient(function, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("function", COUNTS)
 def test_rows_and_heads_are_independent_and_bits_the_same(function, dtype, device):
@@ -198,7 +192,6 @@ def test_rows_and_heads_are_independent_and_bits_the_same(function, dtype, devic
     assert bits(spoilt[2][:-1]) == bits(first[2][:-1])  # the gradient of Wx
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("function", ["slstm"])
 def test_compiled_and_transformed(function, device):
     tensors = tensors_of(function, device=device)
@@ -216,7 +209,6 @@ def test_compiled_and_transformed(function, device):
     torch.testing.assert_close(*forward)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_under_autocast(device):
     tensors = tensors_of("slstm", dtype=torch.float, device=device, state=False)
     with torch.autocast(device, torch.bfloat16):

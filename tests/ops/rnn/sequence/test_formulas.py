@@ -7,7 +7,7 @@ import test_sequence
 import test_sequence_compile
 import torch
 from op_testing import DTYPES
-from sequence_testing import CELLS, LAYERS, inputs_of
+from sequence_testing import LAYERS, inputs_of
 
 from lltm_jit import native
 
@@ -20,19 +20,15 @@ def _without_kernels():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, dtype):
     test_sequence.check(cell, inputs_of(cell, 4, 3, 7, dtype))
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_resets_and_lengths(cell, reverse):
     test_sequence.test_resets_and_lengths(cell, reverse, torch.half, "cpu")
 
 
 @pytest.mark.parametrize("shape", [(4, 0, 8), (4, 3, 0)], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_nothing_to_compute(cell, shape):
     test_sequence.test_nothing_to_compute(cell, shape, "cpu")
 
@@ -41,7 +37,6 @@ def test_compiled_layers():
     test_sequence_compile.test_compile_once_for_every_batch_and_length("GRU", "cpu")
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_both_directions_of_a_layer(kind):
     """The formula walks backwards as it is told, and not over a sequence that is turned round."""
     layer = LAYERS[kind](5, 7, bidirectional=True)

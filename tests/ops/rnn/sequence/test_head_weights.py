@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES
 from torch import Tensor
 
 from lltm_jit.functional import recurrent_sequence
@@ -31,7 +30,6 @@ def old_states(output: Tensor, h_0: Tensor | None, backwards: list[bool]) -> Ten
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -54,7 +52,6 @@ def test_against_float64(sizes, state, dtype, device):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("backwards", [[False], [True], [False, True]], ids=str)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
+from op_testing import DTYPES, assert_accurate, bits, needs_gpu
 from sequence_testing import (
-    CELLS,
     Inputs,
     cell_of,
     controls,
@@ -74,21 +73,16 @@ def check(cell: str, inputs: Inputs, directions: int, reverse: bool = False) -> 
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [(5, 3, 16), (4, 9, 7)], ids=str)
 @pytest.mark.parametrize("counts", COUNTS, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, counts, size, dtype, device):
     check(cell, inputs_of_all(cell, counts, *size, dtype=dtype, device=device), counts[0])
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("counts", COUNTS, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_resets_and_lengths(cell, counts, reverse, dtype, device):
     """Each direction has control bytes of its own."""
     inputs = inputs_of_all(cell, counts, 8, 6, 16, control=True, dtype=dtype, device=device)
@@ -97,9 +91,7 @@ def test_resets_and_lengths(cell, counts, reverse, dtype, device):
     check(cell, inputs, counts[0], reverse)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("counts", [(1, 2), (2, 2)], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_gradcheck(cell, counts, device):
     """Along random directions; test_every_operator.py takes each element, of one recurrence."""
     inputs = inputs_of_all(cell, counts, 2, 2, 2, control=True, device=device).requires_grad()
@@ -115,7 +107,6 @@ def test_gradcheck(cell, counts, device):
     assert gradgradcheck(function, leaves, fast_mode=True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("counts", [(1, 3), (2, 2)], ids=str)
 def test_a_recurrence_is_not_touched_by_others(counts, dtype, device):
@@ -136,7 +127,6 @@ def test_a_recurrence_is_not_touched_by_others(counts, dtype, device):
     assert bits(spoilt[4][:-1]) == bits(first[4][:-1])  # weights of the others
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("part", [lambda h: h[:, ::2], lambda h: h[0, 0].expand(5, 24)])
 def test_the_first_output_may_have_any_strides(part, device):
     inputs = inputs_of_all("lstm", (1, 3), 6, 5, 8, dtype=torch.double, device=device)

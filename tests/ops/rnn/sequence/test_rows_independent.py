@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from lltm_testing import cell_inputs
-from op_testing import DEVICES, DTYPES, needs_gpu
+from op_testing import DTYPES, needs_gpu
 from row_testing import assert_rows_independent
-from sequence_testing import CELLS, LAYERS, controls, inputs_of
+from sequence_testing import LAYERS, controls, inputs_of
 from torch import Tensor
 
 from lltm_jit.functional import lltm_cell, recurrent_sequence
@@ -46,7 +46,6 @@ def with_gradients(results: tuple[Tensor, ...], leaves: list[Tensor], grads) -> 
 
 
 @pytest.mark.parametrize(("device", "dtype", "size"), SEQUENCES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_sequences(cell, device, dtype, size):
     gates, weight_hh, bias_hh, parameters, h_0, c_0, _ = inputs_of(cell, *size, dtype, device)
     control = controls(*size[:2]).to(device)
@@ -66,10 +65,8 @@ def test_sequences(cell, device, dtype, size):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize("checkpoint", [0, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_layers(kind, checkpoint, dtype, device):
     """Two layers in both directions, with lengths and resets."""
     layer = LAYERS[kind](
@@ -100,7 +97,6 @@ def test_layers(kind, checkpoint, dtype, device):
 CELL_SIZES = [(2, 3, 1), (9, 5, 33), (70, 40, 64), (260, 20, 40), (33, 1024, 1024)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", CELL_SIZES, ids=str)
 def test_cells(size, dtype, device):

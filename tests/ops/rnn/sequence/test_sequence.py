@@ -6,7 +6,6 @@ import pytest
 import torch
 from op_testing import (
     ACTIVATIONS,
-    DEVICES,
     DTYPES,
     assert_accurate,
     assert_threads_change_no_bit,
@@ -42,19 +41,14 @@ def check(cell: str, inputs: Inputs, reverse: bool = False, depth: int = 0) -> N
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, size, dtype, device):
     check(cell, inputs_of(cell, *size, dtype=dtype, device=device))
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_resets_and_lengths(cell, reverse, dtype, device):
     inputs = inputs_of(cell, 8, 6, 16, dtype, device, control=True)
     if reverse:  # what is held then comes first in memory
@@ -63,10 +57,7 @@ def test_resets_and_lengths(cell, reverse, dtype, device):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_steps_skipped_before_a_row_begins(cell, reverse, dtype, device):
     """A row's first step then finds h_0, unless it is reset; one row has no step at all."""
     inputs = inputs_of(cell, 6, 5, 16, dtype, device)
@@ -104,20 +95,15 @@ def test_large_hidden_sizes(cell, size, dtype):
     check(cell, inputs._replace(h_0=None, c_0=None), reverse=True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
 def test_without_a_state(cell, device):
     check(cell, inputs_of(cell, device=device, state=False))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
 def test_a_bias_of_the_hidden_part(cell, device):
     inputs = inputs_of(cell, 4, 3, 16, torch.float, device)
     check(cell, inputs._replace(bias_hh=torch.randn(cell_of(cell).gates * 16, device=device)))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_gate_that_is_always_open_or_shut(sign, device):
     """By an infinite bias; its second derivatives, too, are those of a large one."""
@@ -133,7 +119,6 @@ def test_a_gate_that_is_always_open_or_shut(sign, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("with_c_0", [False, True])
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 def test_a_long_sum_keeps_its_bits(dtype, with_c_0, device):
@@ -151,9 +136,7 @@ def test_a_long_sum_keeps_its_bits(dtype, with_c_0, device):
     torch.testing.assert_close(c_n.cpu().float(), expected, rtol=rtol, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(4, 0, 8), (4, 3, 0)], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_nothing_to_compute(cell, shape, device):
     results = results_and_gradients(cell, inputs_of(cell, *shape, device=device))
     assert results[0].shape == shape
@@ -162,7 +145,6 @@ def test_nothing_to_compute(cell, shape, device):
 
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float, torch.half], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_the_same_bits_each_time(cell, dtype):
     inputs = inputs_of(cell, 20, 24, 64, dtype, "cuda", control=True)
     first = bits(results_and_gradients(cell, inputs))
@@ -171,7 +153,6 @@ def test_the_same_bits_each_time(cell, dtype):
 
 
 @pytest.mark.parametrize("size", [(6, 3, 96), (6, 40, 33)], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_the_number_of_threads_changes_no_bit(cell, size):
     inputs = inputs_of(cell, *size, torch.float)
 
@@ -184,7 +165,6 @@ def test_the_number_of_threads_changes_no_bit(cell, size):
     assert_threads_change_no_bit(run)
 
 
-@pytest.mark.parametrize("cell", CELLS)
 def test_a_hundred_thousand_steps(cell):
     inputs = inputs_of(cell, 100_000, 1, 2, torch.float)
     output, h_n, _ = recurrent_sequence(cell, *inputs)

@@ -9,7 +9,7 @@ import io
 
 import pytest
 import torch
-from op_testing import DEVICES, needs_gpu, refusal
+from op_testing import needs_gpu, refusal
 from sequence_testing import LAYERS, TRACED, inputs_of, tensors, with_gradients
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -19,7 +19,6 @@ from lltm_jit.functional import recurrent_sequence
 ops = torch.ops.lltm_jit
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", TRACED)
 def test_compile_once_for_every_batch_and_length(kind, device):
     """In both directions, with lengths and resets."""
@@ -38,7 +37,6 @@ def test_compile_once_for_every_batch_and_length(kind, device):
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", TRACED)
 def test_lengths_in_a_list_may_change(kind, device):
     """The second list makes the program one for all."""
@@ -55,7 +53,6 @@ def test_lengths_in_a_list_may_change(kind, device):
     assert counter.frame_count <= 3  # 0 and 1 may be constants
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_sizes_that_change_are_noticed(device):
     """Without being told: the second size makes the program one for all."""
     layer = lltm_jit.LSTM(5, 7, batch_first=True, device=device)
@@ -96,7 +93,6 @@ def test_compiled_by_inductor(device, mode):
         torch.testing.assert_close(actual, with_gradients(layer, x))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_compiled_under_autocast(device):
     layer = lltm_jit.GRU(5, 7, device=device)
     x = torch.randn(4, 3, 5, device=device)
@@ -107,7 +103,6 @@ def test_compiled_under_autocast(device):
     torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_compiled_checkpoints(device):
     layer = lltm_jit.LLTM(5, 7, checkpoint=3, device=device)
     x = torch.randn(8, 3, 5, device=device)
@@ -116,7 +111,6 @@ def test_compiled_checkpoints(device):
     torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("module", "sizes", "backward"),
     [
@@ -147,7 +141,6 @@ def test_compiled_autograd(module, sizes, backward, device):
     torch.testing.assert_close(step(), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", TRACED)
 def test_exported_program_takes_any_size_and_is_saved(kind, device):
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
@@ -172,7 +165,6 @@ def test_exported_program_takes_any_size_and_is_saved(kind, device):
     assert calls == ["lltm_jit.recurrent_sequence.default"] * 2
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_jit_trace(device):
     """The traced layer takes other batch sizes, and may be saved and loaded."""

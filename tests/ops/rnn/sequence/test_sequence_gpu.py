@@ -81,7 +81,6 @@ def test_tensors_on_another_device_than_the_current_one(case):
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", LAYERS)
 def test_cuda_graph_of_a_whole_training_step(kind):
     """Forward, loss, backward and optimizer in one graph do what they do eagerly.
 
@@ -120,7 +119,6 @@ def test_graphed_callable():
 
 @needs_gpu
 @pytest.mark.parametrize(("dtype", "size"), CASES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_streams_at_the_same_time(cell, dtype, size):
     """Several sequences at once do not disturb each other, which may not all be resident."""
     cases = [inputs_of(cell, *size, dtype, "cuda") for _ in range(6)]

@@ -7,8 +7,7 @@ import weakref
 
 import pytest
 import torch
-from op_testing import DEVICES
-from sequence_testing import CELLS, LAYERS, Inputs, cell_of, inputs_of, reference
+from sequence_testing import LAYERS, Inputs, cell_of, inputs_of, reference
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -34,9 +33,7 @@ def loss_of(results: tuple[Tensor, ...]) -> Tensor:
     return sum(result.pow(3).sum() + result.sin().sum() for result in results)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("control", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_gradcheck_in_reverse(cell, control, device):
     """Along random directions; test_every_operator.py takes each element of the other order."""
     inputs = small_inputs(cell, device, control)
@@ -54,7 +51,6 @@ def test_gradcheck_in_reverse(cell, control, device):
     assert gradgradcheck(function, leaves, fast_mode=True)
 
 
-@pytest.mark.parametrize("cell", CELLS)
 def test_what_is_kept(cell):
     """Where a cell adds its gates, the sums are, and the input's part is not, until the end."""
     inputs = small_inputs(cell).requires_grad()
@@ -80,8 +76,6 @@ def test_output_changed_in_place_is_noticed():
         (output.sum() + c_n.sum()).backward()
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
 def test_last_states_may_be_changed_in_place(cell, device):
     inputs = small_inputs(cell, device)
     found = []
@@ -97,8 +91,6 @@ def test_last_states_may_be_changed_in_place(cell, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("checkpoint", [0, 2])
 def test_second_derivatives_of_layers(kind, checkpoint, device):
     """Which cuDNN refuses of its own; here of two layers in both directions."""

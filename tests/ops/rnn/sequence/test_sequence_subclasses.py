@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES
-from sequence_testing import CELLS, Inputs, inputs_of
+from sequence_testing import Inputs, inputs_of
 from subclasses import Logged, Recorder, Wrapped
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -22,9 +21,6 @@ def forward_and_backward(cell: str, inputs: Inputs, **kwargs) -> list[Tensor]:
     return [*results, *torch.autograd.grad(loss, given.leaves())]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_meta_and_fake_tensors_agree_with_the_kernels(cell, reverse, device):
     """Also where a half call has a float cell, and where arguments are transposed."""
     inputs = inputs_of(cell, dtype=torch.half, device=device, control=True)
@@ -58,7 +54,6 @@ def test_a_subclass_as_the_control(subclass):
     torch.testing.assert_close(found, [*recurrent_sequence("lstm", *given)], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_mode_that_overrides_functions(device):
     layer = lltm_jit.LSTM(5, 7, 2, device=device)
     x = torch.randn(4, 3, 5, device=device)

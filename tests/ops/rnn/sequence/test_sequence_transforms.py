@@ -6,8 +6,7 @@ import copy
 
 import pytest
 import torch
-from op_testing import DEVICES
-from sequence_testing import CELLS, LAYERS, Inputs, controls, inputs_of
+from sequence_testing import LAYERS, Inputs, controls, inputs_of
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
@@ -26,9 +25,6 @@ def _rules_for_vmap():
     torch._C._functorch._set_vmap_fallback_enabled(True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_vmap_over_the_control(cell, reverse, device):
     """Alone, and with all others; test_every_operator.py has those without it."""
     inputs = inputs_of(cell, 4, 2, 3, device=device, control=True).requires_grad()
@@ -56,8 +52,6 @@ def test_vmap_over_the_control(cell, reverse, device):
         torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_vmap_over_lengths(kind, device):
     """Which cannot be looked into then: what they have beyond the steps counts as all of them."""
     layer = LAYERS[kind](3, 4, bidirectional=True, device=device)
@@ -68,8 +62,6 @@ def test_vmap_over_lengths(kind, device):
         torch.testing.assert_close(actual[i], layer(x[i], lengths=given)[0])
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_ensemble(kind, device):
     """Many layers as one: forward, and the gradients of every member."""
     options = {"bidirectional": True, "device": device, "dtype": torch.double}

@@ -117,7 +117,6 @@ def test_sequences_around_each_bound(cell, dtype, bounds):
 
 
 @pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_any_number_of_rows(cell, dtype, bounds):
     """Has the bits of as many rows of a large batch, forward and backward, and of a layer.
 

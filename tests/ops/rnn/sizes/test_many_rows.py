@@ -35,7 +35,6 @@ SIZES = [(80, 1152), (100, 1150), (129, 1040), (250, 1024), (250, 1500), (66, 20
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, size, tmp_path):
     inputs = inputs_of(cell, 4, *size, torch.half, "cuda", control=True)
     names = {

@@ -95,7 +95,6 @@ def layer_results(layer: torch.nn.Module, x: Tensor, lengths: list[int]) -> list
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("sizes", [(3, 7), (8, 33), (5, 130)], ids=str)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_layers(kind, sizes, dtype):
     """Two of them in both directions, against float64 on the CPU; their results are dense."""
     torch.manual_seed(0)

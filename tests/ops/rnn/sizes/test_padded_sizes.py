@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, bits, needs_gpu
+from op_testing import DTYPES, bits, needs_gpu
 from sequence_testing import (
-    CELLS,
     cell_header,
     cell_of,
     inputs_of,
@@ -60,9 +59,7 @@ def operands_of(
     return [torch.randn(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("hidden_size", [1, 3, 6, 9, 12, 13])
-@pytest.mark.parametrize("cell", CELLS)
 def test_what_is_padded_gives_the_same(cell, hidden_size, device):
     operands = operands_of(cell, 5, hidden_size, torch.double, device)
     parameters = inputs_of(cell, 1, 1, hidden_size, device=device).parameters
@@ -74,7 +71,6 @@ def test_what_is_padded_gives_the_same(cell, hidden_size, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [(5, 7), (8, 9), (3, 4), (1, 2)], ids=str)
 def test_padded_operands(size, dtype, device):
@@ -104,7 +100,6 @@ def test_padded_operands(size, dtype, device):
         assert not behind.any()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("layout", ["transposed", "apart", "unaligned"])
 @pytest.mark.parametrize("hidden_size", [7, 8])
 def test_operands_of_any_layout(hidden_size, layout, device):
@@ -125,10 +120,7 @@ def test_operands_of_any_layout(hidden_size, layout, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_the_padding_may_be_anything(cell, reverse, dtype, device):
     """Of gates; and its gradient is zero."""
     hidden_size, gates = 5, cell_of(cell).gates
@@ -158,7 +150,6 @@ def test_the_padding_may_be_anything(cell, reverse, dtype, device):
         torch.testing.assert_close(ours, dense)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_columns_beside_a_view_of_weights_do_not_count(device):
     """Of a matrix that is wider than the padded weights."""
     hidden_size, gates = 5, cell_of("lstm").gates
@@ -174,7 +165,6 @@ def test_columns_beside_a_view_of_weights_do_not_count(device):
     assert bits(found[0]) == bits(found[1])
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_opcheck(device):
     operands = operands_of("gru", 5, 7, torch.float, device)
     opcheck(ops.pad_gates, (*operands, 3, True))
@@ -202,7 +192,6 @@ def test_errors_name_both_values():
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize("hidden_size", [1, 2, 3, 5, 6, 7, 9, 15])
-@pytest.mark.parametrize("cell", CELLS)
 def test_sequences(cell, hidden_size, dtype):
     """With dense gates, in both directions, the same bits each time."""
     inputs = inputs_of(cell, 4, 5, hidden_size, dtype, "cuda", control=True)
@@ -235,7 +224,6 @@ def test_large_sequences(cell, dtype, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_what_a_cell_makes_of_padding_stays_there(device, tmp_path):
     header = tmp_path / "not_a_number.h"
     header.write_text(NOT_A_NUMBER)

@@ -8,7 +8,6 @@ from typing import Any
 import plans as all_plans
 import pytest
 from sequence_plans import described, gpu, sizes
-from sequence_testing import CELLS
 
 # Those of which nobody has said what clusters they run.
 NEWER_GPUS = {
@@ -67,7 +66,6 @@ HIDDEN_SIZES = [1, 2, 3, *range(5, 300, 11), 512, 650, 768, 1024, 1151]
 @pytest.mark.thinned
 @pytest.mark.parametrize("name", ["H100", "A100", "L4", "T4", "B200", "RTX 5090"])
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
-@pytest.mark.parametrize("cell", CELLS)
 def test_what_is_planned_can_run(plans, cell, type, name):
     seen, chip = 0, gpu(plans, name)
     ways = (plans.Pass.forward, plans.Pass.backward)

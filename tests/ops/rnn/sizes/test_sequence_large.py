@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import ACTIVATIONS, DEVICES, assert_accurate
+from op_testing import ACTIVATIONS, assert_accurate
 from sequence_testing import Inputs, cell_of, inputs_of, reference
 from torch import Tensor
 
@@ -39,7 +39,6 @@ def ours(cell: str, inputs: Inputs) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("device", DEVICES)
 def test_many_rows(device):
     rows = 2**25 + 70
     few = inputs_of(CELL, 3, 1, HIDDEN, torch.half, device)
@@ -59,7 +58,6 @@ def test_many_rows(device):
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("device", DEVICES)
 def test_many_steps(device):
     """Each piece that is looked at begins with a reset, and reaches as far as the next one."""
     rows = 33

@@ -10,7 +10,6 @@ import plans as all_plans
 import pytest
 import sequence_plans
 from sequence_plans import QUICKEST, described, sizes
-from sequence_testing import CELLS
 
 H100 = "H100"
 
@@ -126,7 +125,6 @@ def test_floats_that_fill_the_chip_do_not_go_step_by_step(plans, way, batch_size
 
 
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
-@pytest.mark.parametrize("cell", CELLS)
 def test_any_hidden_size_is_planned_as_the_next_multiple_of_a_group(plans, cell, type):
     """Which has as many hidden units as a group of warps; weights and gates are padded."""
     for hidden_size in (*range(1, 41), 130, *range(649, 654), *range(1149, 1154)):
@@ -302,7 +300,6 @@ MANY_ROWS = {
 
 
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
-@pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("way", MANY_ROWS)
 def test_clusters_of_a_grid_take_many_rows(plans, way, cell, type):
     chip, way_of = gpu(plans), getattr(plans.Pass, way)

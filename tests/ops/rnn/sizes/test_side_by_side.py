@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from op_testing import DEVICES, bits
+from op_testing import bits
 from sequence_testing import LAYERS, tensors
 
 import lltm_jit
@@ -56,12 +56,10 @@ def inputs_of(layer, steps: int, rows: int, with_state: bool):
     return x, (states if count > 1 else states[0]) if with_state else None
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("steps", "part", "layers", "with_state"),
     [(32, 8, 3, True), (13, 4, 2, False), (5, 8, 3, False), (9, 1, 4, True)],
 )
-@pytest.mark.parametrize("kind", LAYERS)
 def test_as_one_after_the_other(kind, steps, part, layers, with_state, device, in_parts):
     """Results and gradients, also where the last part has less steps than the others."""
     dtype = torch.double if device == "cpu" else torch.float
@@ -79,7 +77,6 @@ def test_as_one_after_the_other(kind, steps, part, layers, with_state, device, i
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_second_gradients(kind, device, in_parts):
     """By the formula of single layers: as without parts."""
@@ -96,7 +93,6 @@ def test_second_gradients(kind, device, in_parts):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_only_what_is_asked_for(device, in_parts):
     """Parameters that are frozen, and results that no loss depends on."""
     layer = stack("LSTM", 3, torch.float, device)
