@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from sequence_testing import LAYERS, THEIRS, tensors
+from layer_testing import LAYERS, THEIRS, tensors
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 

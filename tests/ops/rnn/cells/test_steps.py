@@ -44,7 +44,6 @@ def test_an_array_that_is_not_aligned():
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_first_and_last_states(cell, steps, state):
-    """Of rows whose first, last or all steps are skipped, too."""
     control = torch.zeros(steps, 5, dtype=torch.uint8, device="cuda")
     control[0, 0] = control[-1, 1] = control[:, 2] = 2
     control[0, 3] = 1

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 import torch
+from layer_testing import LAYERS, as_list, tensors
 from op_testing import DTYPES, needs_gpu
-from sequence_testing import LAYERS, tensors
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -49,7 +49,7 @@ def test_one_step(kind, count, first):
         with torch.no_grad():
             (output, state), calls = and_calls(layer, x, state)
         torch.testing.assert_close(output, expected)
-        for tensor in state if isinstance(state, tuple) else (state,):
+        for tensor in as_list(state):
             tensor.detach_()
         assert kind == "SLSTM" or max(calls, with_gradients) <= 15 + 10 * count
 
