@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import subprocess
 from typing import Any
 
 import plans as all_plans
 import pytest
 from sequence_plans import described, gpu, sizes
+
+from lltm_jit import native
 
 # Those of which nobody has said what clusters they run.
 NEWER_GPUS = {
@@ -153,3 +157,25 @@ def test_a_refused_launch_takes_the_next_plan_and_at_last_none(plans, name):
             chip = plans.after_refusal(chip, plan)
         assert len(refused) <= 6
     assert plan.workspace == 0
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("kernel", ["forward", "backward"])
+def test_what_follows_a_sequence_is_not_started_early(kernel, tmp_path):
+    """Blocks of the next sequence would share the SMs that this one leaves free."""
+    constants = {
+        "CELL_HEADER": '"rnn/cells/lstm.h"',
+        "CELL": "lltm_jit::LstmCell",
+        "ELEMENT": "Half",
+        "SHAPE": "2, 1, 2, 4, 1, 0, 0, 2, 0, 0",
+        **dict.fromkeys(("CONTROLS", "PADDED", "SEVERAL", "SAVES", "ALL_STATES"), "0"),
+    }
+    header, code = tmp_path / "constants.h", tmp_path / "code.ptx"
+    header.write_text("".join(f"#define {name} {value}\n" for name, value in constants.items()))
+    kernels = native.kernels_directory()
+    source = kernels / f"rnn/sequence/variants/{kernel}.cu"
+    options = ["-ptx", "-arch=sm_90a", "--expt-relaxed-constexpr", f"-I{kernels}"]
+    subprocess.run(["nvcc", *options, "-include", header, "-o", code, source], check=True)
+    text = code.read_text()
+    assert "griddepcontrol.wait" in text  # for what is before it
+    assert "griddepcontrol.launch_dependents" not in text
