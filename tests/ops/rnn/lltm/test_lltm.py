@@ -180,10 +180,10 @@ def largest_sum(input, weights, bias, old_h, old_cell):
 @pytest.mark.parametrize("dtype", [torch.double, torch.half, torch.bfloat16])
 def test_tutorial_calls(dtype, device):
     *inputs, old_cell = cell_inputs(dtype=dtype, device=device)
-    of_cell = torch.promote_types(dtype, torch.float)
-    inputs = (*inputs, old_cell.to(of_cell))
+    wide = torch.promote_types(dtype, torch.float)
+    inputs = (*inputs, old_cell.to(wide))
     new_h, *saved = lltm_forward(*inputs)
-    assert (new_h.dtype, saved[0].dtype) == (dtype, of_cell)
+    assert (new_h.dtype, saved[0].dtype) == (dtype, wide)
     torch.testing.assert_close(saved[4], torch.cat([inputs[3], inputs[0]], 1))
     grads = torch.randn_like(new_h), torch.randn_like(saved[0])
     of_h, of_input, of_weights, of_bias, of_cell = lltm_backward(*grads, *saved, inputs[1])
