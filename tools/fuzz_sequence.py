@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / "ops" / folder) for folder in (".", "rnn"))]
 
-from sequence_testing import LAYERS, THEIRS, layer_reference  # noqa: E402
+from layer_testing import LAYERS, THEIRS, layer_reference  # noqa: E402
 
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer  # noqa: E402
 

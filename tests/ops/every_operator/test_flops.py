@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from layer_testing import LAYERS, THEIRS, tensors
 from op_testing import run_program
-from sequence_testing import LAYERS, THEIRS, tensors
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import textwrap
 from collections.abc import Callable, Sequence
@@ -11,9 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import pytest
 import torch
+from op_testing import assert_accurate, bits
 from torch import Tensor, nn
+from torch.autograd import gradcheck, gradgradcheck
 
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
@@ -24,48 +26,12 @@ from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 CELLS = [name for name in layers.LAYERS if name != "rnn_relu"]
 
 
-def makers(module: ModuleType) -> dict[str, Callable[..., nn.Module]]:
-    """What makes a layer of each cell, if a module has it, by the cell's name in capitals."""
-    found: dict[str, Callable[..., nn.Module]] = {}
-    for name, layer in layers.LAYERS.items():
-        nonlinearity = name.partition("_")[2]
-        made = getattr(module, layer.__name__, None)
-        named = {"nonlinearity": nonlinearity} if nonlinearity else {}
-        if made is not None:
-            found[name.upper()] = partial(made, **named) if named else made
-    return found
-
-
-# Of the same names: the layers, and torch's own where it has one.
-ALL_LAYERS, ALL_THEIRS = makers(lltm_jit), makers(nn)
-LAYERS = {kind: ALL_LAYERS[kind] for kind in map(str.upper, CELLS)}
-THEIRS = {kind: ALL_THEIRS[kind] for kind in LAYERS if kind in ALL_THEIRS}
-# For what traces a layer, which takes seconds: the quick ones have one state and four.
-TRACED = [
-    pytest.param(kind, marks=[] if kind in ("GRU", "SLSTM") else [pytest.mark.slow])
-    for kind in LAYERS
-]
-
-
-def cell_of(name: str) -> Cell:
+def cell_of(name: str | Cell) -> Cell:
     """Without a layer, since transforms of torch.func allow no random parameters."""
+    if isinstance(name, Cell):  # one's own
+        return name
     _ = lltm_jit.LLTM.cell  # waits until the library has said what its cells are
     return layers.CELLS[name.lower()]
-
-
-def tensors(results: tuple) -> list[Tensor]:
-    """The tensors of what a layer returns."""
-    output, state = results
-    output = output if isinstance(output, Tensor) else output.data
-    return [output, *((state,) if isinstance(state, Tensor) else state)]
-
-
-def with_gradients(layer: nn.Module, *args, **named) -> list[Tensor]:
-    """Results, and the gradients of the parameters."""
-    results = tensors(layer(*args, **named))
-    wide = [result.to(torch.promote_types(result.dtype, torch.float)) for result in results]
-    loss = sum(result.square().sum() for result in wide)
-    return [*results, *torch.autograd.grad(loss, list(layer.parameters()))]
 
 
 class Inputs(NamedTuple):
@@ -89,15 +55,18 @@ class Inputs(NamedTuple):
         """Those that gradients are taken of."""
         return [tensor for tensor in self[:6] if tensor is not None]
 
+    def with_leaves(self, leaves: Sequence[Tensor]) -> Inputs:
+        """The inputs with other tensors for those that gradients are taken of."""
+        rest = iter(leaves)
+        return Inputs(*(t if t is None else next(rest) for t in self[:6]), self.control)
+
     def requires_grad(self) -> Inputs:
         """Copies that gradients may be taken of."""
-        control = self.control
-        copies = [None if t is None else t.detach().clone().requires_grad_() for t in self[:6]]
-        return Inputs(*copies, control)
+        return self.with_leaves([t.detach().clone().requires_grad_() for t in self.leaves()])
 
 
 def inputs_of(
-    cell: str,
+    cell: str | Cell,
     steps: int = 5,
     batch_size: int = 3,
     hidden_size: int = 7,
@@ -106,8 +75,12 @@ def inputs_of(
     state: bool = True,
     control: bool = False,
     bias: bool = False,
+    reverse: bool = False,
 ) -> Inputs:
-    """A cell that does not add its gates has a bias of the hidden part in any case."""
+    """A cell that does not add its gates has a bias of the hidden part in any case.
+
+    In reverse the steps that are held come first in memory.
+    """
     facts = cell_of(cell)
     rows, others = facts.gates * hidden_size, facts.states - 1
     scale = max(hidden_size, 1) ** -0.5
@@ -117,12 +90,12 @@ def inputs_of(
 
     inputs = Inputs(
         random(steps, batch_size, rows),
-        random(rows, hidden_size) * scale,
-        random(rows) if bias or not facts.adds_gates else None,
+        random(rows if facts.product else 0, hidden_size) * scale,
+        random(rows) if facts.product and (bias or not facts.adds_gates) else None,
         random(facts.parameters, hidden_size) if facts.parameters else None,
         random(batch_size, hidden_size) if state else None,
         random(others, batch_size, hidden_size) if state and others else None,
-        controls(steps, batch_size) if control else None,
+        controls(steps, batch_size, reverse) if control else None,
     )
     if cell == "slstm" and inputs.c_0 is not None:
         inputs.c_0[1] = 1 + inputs.c_0[1].abs()  # n is a sum of weights, the greatest of them 1
@@ -145,12 +118,12 @@ struct {name} {{
 """
 
 
-def controls(steps: int, batch_size: int) -> Tensor:
+def controls(steps: int, batch_size: int, reverse: bool = False) -> Tensor:
     """Resets here and there, and sequences of different lengths."""
     lengths = torch.randint(1, steps + 1, (batch_size,))
     resets = (torch.rand(steps, batch_size) < 0.3).to(torch.uint8)
     behind = (torch.arange(steps).unsqueeze(1) >= lengths).to(torch.uint8)
-    return resets + 2 * behind
+    return (resets + 2 * behind).flip(0) if reverse else resets + 2 * behind
 
 
 def step_of(cell: str) -> Callable[..., list[Tensor]]:
@@ -214,7 +187,7 @@ def reference(
 
 
 def in_turn(
-    cell: str, inputs: Inputs, directions: int, reverse: bool = False
+    cell: str, inputs: Inputs, reverse: bool = False, directions: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The reference of each recurrence, beside each other."""
     count, size = len(inputs.weight_hh), inputs.weight_hh.size(2)
@@ -242,29 +215,6 @@ def in_turn(
     return tuple(torch.cat(tensors, -1) for tensors in zip(*results, strict=True))
 
 
-def layer_reference(
-    layer: nn.Module, x: Tensor, states: Sequence[Tensor]
-) -> tuple[Tensor, list[Tensor]]:
-    """A layer over (L, B, I) in plain PyTorch, and its last states."""
-    ends: list[tuple[Tensor, ...]] = []
-    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if layer.bias else 2]
-    for k in range(layer.num_layers):
-        outputs = []
-        for suffix in (f"l{k}", f"l{k}_reverse")[: 1 + layer.bidirectional]:
-            weight_ih, weight_hh, *bias = (getattr(layer, f"{name}_{suffix}") for name in names)
-            bias_ih, bias_hh = bias or (None, None)
-            h_0, *c_0 = (state[len(ends)] for state in states)
-            gates = nn.functional.linear(x, weight_ih, bias_ih)
-            parameters = getattr(layer, f"parameters_{suffix}", None)
-            cells = torch.stack(c_0) if c_0 else None
-            given = Inputs(gates, weight_hh, bias_hh, parameters, h_0, cells, None)
-            output, h_n, c_n = reference(layer.cell.name, given, suffix.endswith("_reverse"))
-            outputs.append(output)
-            ends.append((h_n, *c_n))
-        x = torch.cat(outputs, 2)
-    return x, [torch.stack(state) for state in zip(*ends, strict=True)]
-
-
 def smooth_results(cell: str, results: Sequence[Tensor]) -> Sequence[Tensor]:
     """Those whose derivatives do not jump: of an sLSTM the output and h.
 
@@ -274,11 +224,18 @@ def smooth_results(cell: str, results: Sequence[Tensor]) -> Sequence[Tensor]:
     return results[:2] if cell == "slstm" else results
 
 
+def ours(
+    cell: str | Cell, inputs: Inputs, reverse: bool = False, directions: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    name, both = getattr(cell, "name", cell), directions == 2
+    return recurrent_sequence(name, *inputs, reverse=reverse, bidirectional=both)
+
+
 def results_and_gradients(
-    cell: str,
+    cell: str | Cell,
     inputs: Inputs,
     reverse: bool = False,
-    function: Callable | None = None,
+    function: Callable[..., tuple[Tensor, ...]] = ours,
     smooth: bool = True,
 ) -> list[Tensor]:
     """Output, last states, and the gradients of a sum of all of them with fixed weights.
@@ -286,10 +243,7 @@ def results_and_gradients(
     Or of those that are smooth, where they are to be the same in all dtypes.
     """
     given = inputs.requires_grad()
-    if function is None:
-        results = recurrent_sequence(cell, *given, reverse=reverse)
-    else:
-        results = function(cell, given, reverse)
+    results = function(cell, given, reverse)
     summed = smooth_results(cell, results) if smooth else results
     weights = [
         torch.linspace(-1, 1, r.numel(), device=r.device).view(r.shape).to(r) for r in summed
@@ -297,6 +251,60 @@ def results_and_gradients(
     loss = sum((r * w).sum() for r, w in zip(summed, weights, strict=True))
     gradients = torch.autograd.grad(loss, given.leaves())
     return [r.detach() for r in results] + list(gradients)
+
+
+def all_accurate(
+    found: Sequence[Tensor], exact: Sequence[Tensor], usual: Sequence[Tensor], **allowed
+) -> None:
+    """Check each result as :func:`assert_accurate` does."""
+    for each in zip(found, exact, usual, strict=True):
+        assert_accurate(*each, **allowed)
+
+
+def assert_within(
+    found: Sequence[Tensor], exact: Sequence[Tensor], error: float, rtol: float = 0
+) -> None:
+    """Check that each number is within a part of the largest one of its result."""
+    for one, right in zip(found, exact, strict=True):
+        most = right.abs().max().item() if right.numel() else 0.0
+        torch.testing.assert_close(one.to(right), right, rtol=rtol, atol=error * most)
+
+
+def assert_near(
+    cell: str, inputs: Inputs, reverse: bool = False, functions=(ours, reference), **allowed
+) -> None:
+    """Results and gradients against the reference in float64, by that in the same dtype."""
+    function, theirs = functions
+    found = results_and_gradients(cell, inputs, reverse, function)
+    exact = results_and_gradients(cell, inputs.to(torch.double), reverse, theirs)
+    usual = results_and_gradients(cell, inputs, reverse, theirs)
+    all_accurate(found, exact, usual, sums=True, **allowed)
+
+
+def assert_same_bits_again(cell: str, inputs: Inputs, times: int = 1, directions: int = 1) -> None:
+    function = partial(ours, directions=directions)
+    first, *others = (
+        bits(results_and_gradients(cell, inputs, function=function)) for _ in range(1 + times)
+    )
+    assert others == [first] * times
+
+
+def check_derivatives(
+    cell: str | Cell, inputs: Inputs, reverse: bool = False, directions=1
+) -> None:
+    """Of two orders, along random directions; test_every_operator.py takes each element."""
+    inputs = inputs.requires_grad()
+    leaves = [leaf for leaf in inputs.leaves() if leaf.numel()]
+
+    def function(*changed: Tensor) -> tuple[Tensor, ...]:
+        rest = iter(changed)
+        given = [next(rest) if leaf.numel() else leaf for leaf in inputs.leaves()]
+        results = ours(cell, inputs.with_leaves(given), reverse, directions)
+        return results[: 1 + cell_of(cell).states]
+
+    batched = {"check_forward_ad": True, "check_batched_grad": True}
+    assert gradcheck(function, leaves, fast_mode=True, **batched)
+    assert gradgradcheck(function, leaves, fast_mode=True)
 
 
 def launched(function: Callable[[], object], directory: Path) -> list[dict[str, Any]]:
@@ -310,6 +318,19 @@ def launched(function: Callable[[], object], directory: Path) -> list[dict[str, 
     profile.export_chrome_trace(str(trace))
     work = ("kernel", "gpu_memcpy", "gpu_memset")
     return [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("cat") in work]
+
+
+def names_of_launched(function: Callable[[], object], directory: Path) -> list[str]:
+    return [each["name"] for each in launched(function, directory)]
+
+
+def saved_and_loaded(module: ModuleType, saved: object) -> Any:
+    """What torch, torch.jit or torch.export read of a file that they wrote."""
+    named = {"weights_only": False} if module is torch else {}
+    with io.BytesIO() as file:
+        module.save(saved, file)
+        file.seek(0)
+        return module.load(file, **named)
 
 
 def peak_of(function) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import DEVICES, DTYPES, needs_gpu
-from sequence_testing import tensors
+from layer_testing import as_list, as_state, check_layer, layer_reference, states_of, tensors
+from op_testing import DTYPES, needs_gpu
+from sequence_testing import assert_within
 from torch import Tensor, nn
 from torch.library import opcheck
 
@@ -41,49 +42,27 @@ def norm(numbers: Tensor, epsilon: float) -> Tensor:
     return F.layer_norm(numbers, numbers.shape[-1:], eps=epsilon)
 
 
-def step(layer: RecurrentLayer, suffix: str, x: Tensor, states: list[Tensor]) -> list[Tensor]:
-    def own(kind: str) -> Tensor:
-        return getattr(layer, f"{kind}_{suffix}")
+def plain(layer: RecurrentLayer, x: Tensor, states=(), **named) -> list[Tensor]:
+    """Output and last states of the layer as a loop."""
+    gru = isinstance(layer, lltm_jit.LayerNormGRU)
 
-    p, h = own("parameters"), states[0]
-    of_x, of_h = x @ own("weight_ih").T, h @ own("weight_hh").T
-    if isinstance(layer, lltm_jit.LayerNormGRU):
-        r, n, z = (p[:3].flatten() * norm(of_x + of_h, 1e-3) + p[3:].flatten()).chunk(3, 1)
-        return [torch.lerp(h, torch.tanh(r.sigmoid() * n), (z - 1).sigmoid())]
-    gates = own("norm_ih") * norm(of_x, 1e-5) + p[:4].flatten() * norm(of_h, 1e-5)
-    if layer.bias:
-        gates = gates + own("bias_ih")
-    i, f, g, o = gates.chunk(4, 1)
-    c = f.sigmoid() * states[1] + i.sigmoid() * g.tanh()
-    normalised = p[4] * norm(c, 1e-5) + p[5]
-    return [o.sigmoid() * normalised.tanh(), normalised if layer.carried else c]
+    def gates_of(x: Tensor, own) -> Tensor:
+        product = x @ own("weight_ih").T
+        if gru:
+            return product
+        gates = own("norm_ih") * norm(product, 1e-5)
+        return gates + own("bias_ih") if layer.bias else gates
 
+    def step(x: Tensor, y: Tensor, p: Tensor, old: list[Tensor]) -> list[Tensor]:
+        if gru:
+            r, n, z = (p[:3].flatten() * norm(x + y, 1e-3) + p[3:].flatten()).chunk(3, 1)
+            return [torch.lerp(old[0], torch.tanh(r.sigmoid() * n), (z - 1).sigmoid())]
+        i, f, g, o = (x + p[:4].flatten() * norm(y, 1e-5)).chunk(4, 1)
+        c = f.sigmoid() * old[1] + i.sigmoid() * g.tanh()
+        normalised = p[4] * norm(c, 1e-5) + p[5]
+        return [o.sigmoid() * normalised.tanh(), normalised if layer.carried else c]
 
-def plain(layer, x: Tensor, hx=None, lengths=None, reset=None) -> tuple[Tensor, list[Tensor]]:
-    """The layer over (L, B, I) as a loop."""
-    ends: list[list[Tensor]] = []
-    steps, rows = x.shape[:2]
-    for k in range(layer.num_layers):
-        outputs = []
-        for suffix in [f"l{k}", f"l{k}_reverse"][: 1 + layer.bidirectional]:
-            zeros = x.new_zeros(rows, layer.hidden_size)
-            states = [zeros] * layer.cell.states if hx is None else [t[len(ends)] for t in hx]
-            reverse, found = suffix.endswith("_reverse"), []
-            for t in reversed(range(steps)) if reverse else range(steps):
-                inside = torch.ones(rows, 1, dtype=torch.bool, device=x.device)
-                if lengths is not None:
-                    inside = (torch.tensor(lengths, device=x.device) > t).unsqueeze(1)
-                edge = t + 1 if reverse else t
-                if reset is not None and edge < steps:
-                    marks = reset[edge].unsqueeze(1) & inside
-                    states = [s.masked_fill(marks, 0) for s in states]
-                new = step(layer, suffix, x[t], states)
-                states = [n.where(inside, s) for n, s in zip(new, states, strict=True)]
-                found.append(new[0].masked_fill(~inside, 0))
-            outputs.append(torch.stack(found[::-1] if reverse else found))
-            ends.append(states)
-        x = torch.cat(outputs, 2)
-    return x, [torch.stack(each) for each in zip(*ends, strict=True)]
+    return tensors(layer_reference(layer, x, states, step=step, gates_of=gates_of, **named))
 
 
 def gradients(results: list[Tensor], inputs: list[Tensor]) -> tuple[Tensor, ...]:
@@ -98,40 +77,39 @@ PLACES = [("cpu", size) for size in SIZES] + [
 ]
 
 
+@pytest.fixture(params=LAYERS)
+def kind(request) -> str:
+    return request.param
+
+
+def assert_as_plain(layer: RecurrentLayer, x: Tensor, states=(), **named) -> None:
+    """Results, and the gradients of all that there is."""
+    both = [
+        tensors(layer(x, as_state(states) if states else None, **named)),
+        plain(layer, x, states, **named),
+    ]
+    torch.testing.assert_close(*both)
+    inputs = [x, *layer.parameters(), *states]
+    torch.testing.assert_close(*(gradients(results, inputs) for results in both))
+
+
 @pytest.mark.parametrize(("device", "size"), PLACES, ids=str)
 @pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_values_and_gradients(kind, given, size, device):
     steps, rows, units = size
-    layer = made(kind, 5, units, device=device)
-    x = torch.randn(steps, rows, 5, dtype=torch.double, device=device, requires_grad=True)
-    hx = None
-    if given:
-        hx = [torch.randn_like(x[:1, :, :1].expand(1, rows, units)) for _ in "hc"]
-        hx = [t.requires_grad_() for t in hx[: layer.cell.states]]
-    state = hx if hx is None or len(hx) == 1 else tuple(hx)
-    actual = tensors(layer(x, state[0] if isinstance(state, list) else state))
-    expected = tensors(plain(layer, x, hx))
-    inputs = [x, *layer.parameters(), *(hx or [])]
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
+    layer, options = made(kind, 5, units, device=device), {"device": device, "requires_grad": True}
+    x = torch.randn(steps, rows, 5, dtype=torch.double, **options)
+    assert_as_plain(layer, x, as_list(states_of(layer, rows, **options)) if given else ())
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_lengths_resets_and_directions(kind, device):
     layer = made(kind, 5, 12, 2, device=device, bidirectional=True, bias=False)
     x = torch.randn(6, 3, 5, dtype=torch.double, device=device, requires_grad=True)
-    lengths, reset = [6, 1, 4], torch.rand(6, 3, device=device) < 0.3
-    actual = tensors(layer(x, lengths=lengths, reset=reset))
-    expected = tensors(plain(layer, x, lengths=lengths, reset=reset))
-    inputs = [x, *layer.parameters()]
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
+    reset = torch.rand(6, 3, device=device) < 0.3
+    assert_as_plain(layer, x, lengths=[6, 1, 4], reset=reset)
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", LAYERS)
 def test_parameters_at_any_address(kind):
     """More units than a block has threads need several at once, which an odd address forbids."""
     layer = made(kind, 5, 1028, device="cuda").float()
@@ -187,7 +165,7 @@ def test_other_dtypes_and_plans(kind, dtype, device, size, plan):
     x = torch.randn(5, rows, 16, device=device).to(dtype)
     reset = torch.rand(5, rows, device=device) < 0.2 if units % 3 else None
     wide = copy.deepcopy(layer).double()
-    expected = tensors(plain(wide, x.double(), reset=reset))
+    expected = plain(wide, x.double(), reset=reset)
     with planned(plan):
         with torch.no_grad():
             alone = layer(x, reset=reset)[0]
@@ -196,10 +174,8 @@ def test_other_dtypes_and_plans(kind, dtype, device, size, plan):
     right = gradients(expected, [*wide.parameters()])
     torch.testing.assert_close(alone, actual[0], rtol=1e-2, atol=1e-2)
     error = 32 * torch.finfo(dtype).eps if dtype != torch.float else 1e-2  # a GPU may take TF32
-    for ours, theirs in zip((*actual, *found), (*expected, *right), strict=True):
-        assert ours.dtype == dtype
-        most = theirs.abs().max().item()
-        torch.testing.assert_close(ours.double(), theirs, rtol=error, atol=error * most)
+    assert {tensor.dtype for tensor in (*actual, *found)} == {dtype}
+    assert_within([*actual, *found], [*expected, *right], error, rtol=error)
 
 
 RESETS = [
@@ -213,12 +189,11 @@ RESETS = [
 @needs_gpu
 @pytest.mark.parametrize(("kind", "resets"), RESETS)
 def test_clusters_compute_what_steps_do(kind, resets, monkeypatch):
-    """Directions, given states, states of all steps, and the gradients of each."""
     monkeypatch.setattr(torch.backends.cudnn.rnn, "fp32_precision", "ieee")
     layer = made(kind, 8, 72, dtype=torch.float, device="cuda", bidirectional=True)
     x = torch.randn(7, 3, 8, device="cuda", requires_grad=True)
-    states = [torch.randn(2, 3, 72, device="cuda", requires_grad=True) for _ in range(4)]
-    hx, to = (tuple(s) if layer.cell.states > 1 else s[0] for s in (states[:2], states[2:]))
+    options = {"dtype": torch.float, "device": "cuda", "requires_grad": True}
+    hx, to = (states_of(layer, 3, **options) for _ in range(2))
     named: dict[str, Any] = {"return_states": True}
     if resets == "lengths":
         named["lengths"] = [7, 1, 4]
@@ -230,15 +205,13 @@ def test_clusters_compute_what_steps_do(kind, resets, monkeypatch):
     def found(plan: int) -> list[Tensor]:
         with planned(plan):
             output, last, all_states = layer(x, hx, **named)
-            results = [output, *tensors((output, last))[1:], *tensors((output, all_states))[1:]]
+            results = [output, *as_list(last), *as_list(all_states)]
             loss = sum((r * r.sin()).sum() for r in results)
-            inputs = [x, *layer.parameters(), *states]
+            inputs = [x, *layer.parameters(), *as_list(hx), *as_list(to)]
             grads = torch.autograd.grad(loss, inputs, allow_unused=True)
         return [*results, *(g for g in grads if g is not None)]
 
-    for ours, theirs in zip(found(ANY), found(BY_STEPS), strict=True):
-        most = theirs.abs().max().item()
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * most)
+    assert_within(found(ANY), found(BY_STEPS), 1e-4, rtol=1e-4)
 
 
 PLANS = [("cpu", None)] + [
@@ -247,7 +220,6 @@ PLANS = [("cpu", None)] + [
 
 
 @pytest.mark.parametrize(("device", "plan"), PLANS)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_numbers_far_from_zero_are_normalised(kind, device, plan, monkeypatch):
     """Their variance is not a difference of large numbers."""
     monkeypatch.setattr(torch.backends.cudnn.rnn, "fp32_precision", "ieee")
@@ -257,32 +229,20 @@ def test_numbers_far_from_zero_are_normalised(kind, device, plan, monkeypatch):
     with torch.no_grad():
         for each in (layer, wide):
             each.weight_hh_l0[:, 0] += 300.0
-    h = torch.rand(1, 2, 64, device=device)
-    state = h if kind == "GRU" else (h, torch.randn_like(h))
-    given = [t.double() for t in ([h] if kind == "GRU" else state)]
+    given = [torch.rand(1, 2, 64, device=device), torch.randn(1, 2, 64, device=device)]
+    given = given[: layer.cell.states]
     with planned(plan), torch.no_grad():
-        output, _ = layer(x[:1], state)
-    expected, _ = plain(wide, x[:1].double(), given)
+        output, _ = layer(x[:1], as_state(given))
+    expected, *_ = plain(wide, x[:1].double(), [t.double() for t in given])
     # One launch multiplies floats as two halves each, Note [Floats in two halves].
     error = 2e-3 if plan == ONE_LAUNCH else 2e-4
     torch.testing.assert_close(output.double(), expected, rtol=error, atol=error)
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_higher_derivatives(kind):
-    layer = made(kind, 2, 3)
-    x = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
-
-    def function(x, learnt):
-        named = {"parameters_l0": learnt}
-        return tuple(tensors(torch.func.functional_call(layer, named, (x,))))
-
-    inputs = (x, layer.parameters_l0)
-    assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(function, inputs)
+    check_layer(made(kind, 2, 3), "parameters_l0")
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_it_is_a_layer_as_any_other(kind):
     layer = made(kind, 5, 8, dtype=torch.float, batch_first=True)
     x = torch.randn(3, 6, 5)
@@ -302,7 +262,6 @@ def test_it_is_a_layer_as_any_other(kind):
         LAYERS[kind](5, 8, num_heads=2)
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_norms_begin_as_torchs(kind):
     layer = LAYERS[kind](5, 8)
     p = layer.parameters_l0
@@ -344,23 +303,18 @@ struct OwnCell {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_a_cell_of_ones_own(tmp_path_factory, device):
-    """One that has a state normalised alone, and no parameters."""
     header = tmp_path_factory.mktemp("cells") / "own.h"  # kept, because others reload all cells
     header.write_text(OWN)
     cell = lltm_jit.recurrent_cell(header, "OwnCell")
     layer = cell(3, 20, dtype=torch.double, device=device)
     x = torch.randn(5, 2, 3, dtype=torch.double, device=device, requires_grad=True)
-    h = c = x.new_zeros(2, 20)
-    outputs = []
-    for step_x in x:
-        a = F.linear(step_x, layer.weight_ih_l0, layer.bias_ih_l0)
-        a = a + F.linear(h, layer.weight_hh_l0, layer.bias_hh_l0)
-        left, c = a + c, 0.5 * (c + a)
-        h = norm(left, 1e-5).tanh() + 0.1 * c
-        outputs.append(h)
-    expected, output = torch.stack(outputs), layer(x)[0]
+
+    def step(x: Tensor, y: Tensor, p: None, old: list[Tensor]) -> list[Tensor]:
+        c = 0.5 * (old[1] + x + y)
+        return [norm(x + y + old[1], 1e-5).tanh() + 0.1 * c, c]
+
+    output, expected = layer(x)[0], layer_reference(layer, x, step=step)[0]
     torch.testing.assert_close(output, expected)
     inputs = [x, *layer.parameters()]
     torch.testing.assert_close(gradients([output], inputs), gradients([expected], inputs))

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import io
 import multiprocessing
 import pickle
 import re
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from sequence_testing import cell_header
+from sequence_testing import cell_header, saved_and_loaded
 
 import lltm_jit
 from lltm_jit import native
@@ -36,20 +35,25 @@ def plain(factor: float = 1.0, backward: str = "") -> str:
     return PLAIN.replace("BACKWARD", backward).replace("FACTOR", str(factor))
 
 
-def written(place, text: str):
+def written(place, text: str = plain()):
     place.write_text(text)
     return place
+
+
+def cell_of(header, text: str = plain(), **named) -> type[OwnCell]:
+    """The class of a header with this text."""
+    return lltm_jit.recurrent_cell(written(header, text), "PlainCell", **named)
 
 
 @pytest.fixture(scope="module")
 def plain_header(tmp_path_factory):
     header = tmp_path_factory.mktemp("cells") / "plain.h"
     yield header
-    written(header, plain())  # what the tests of other files reload
+    written(header)  # what the tests of other files reload
 
 
 def test_an_edited_cell_is_in_every_layer_at_once(plain_header):
-    cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell", name="Mine")
+    cell = cell_of(plain_header, name="Mine")
     layer = cell(2, 3)
     assert type(layer).__name__ == "Mine"
     x = torch.randn(1, 2, 2)
@@ -58,18 +62,17 @@ def test_an_edited_cell_is_in_every_layer_at_once(plain_header):
     assert torch.equal(layer(x)[0], before)
     cell.reload()
     torch.testing.assert_close(layer(x)[0], 2 * before)
-    written(plain_header, plain(1.0))
+    written(plain_header)
     lltm_jit.reload()
     assert torch.equal(layer(x)[0], before)
 
 
 def test_a_second_call_leaves_the_classes_made_before_as_they_are(plain_header):
-    """Also what they have yet to differentiate."""
-    first = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell")
+    first = cell_of(plain_header)
     layer, x = first(2, 3), torch.randn(4, 2, 2)
     before = layer(x)[0]
     (expected,) = torch.autograd.grad(layer(x)[0].sum(), layer.weight_ih_l0)
-    second = lltm_jit.recurrent_cell(written(plain_header, plain(2.0)), "PlainCell")
+    second = cell_of(plain_header, plain(2.0))
     (gradient,) = torch.autograd.grad(before.sum(), layer.weight_ih_l0)
     assert torch.equal(gradient, expected)
     assert torch.equal(layer(x)[0], before)
@@ -78,7 +81,7 @@ def test_a_second_call_leaves_the_classes_made_before_as_they_are(plain_header):
     torch.testing.assert_close(other(x[:1])[0], 2 * layer(x[:1])[0])
     first.reload()
     assert torch.equal(layer(x)[0], other(x)[0])
-    written(plain_header, plain(1.0))
+    written(plain_header)
     first.reload()
     assert torch.equal(layer(x)[0], before)
     assert not torch.equal(other(x)[0], before)
@@ -87,10 +90,10 @@ def test_a_second_call_leaves_the_classes_made_before_as_they_are(plain_header):
 @pytest.mark.slow
 def test_a_class_that_is_gone_is_not_reloaded(tmp_path):
     """Its name in exported programs is that of the first call that compiled."""
-    header = written(tmp_path / "cell.h", plain(1.0).replace("kStates", "kStatess"))
+    header = tmp_path / "cell.h"
     with pytest.raises(lltm_jit.BuildError):
-        lltm_jit.recurrent_cell(header, "PlainCell")
-    cell = lltm_jit.recurrent_cell(written(header, plain(1.0)), "PlainCell")
+        cell_of(header, plain().replace("kStates", "kStatess"))
+    cell = cell_of(header)
     assert re.fullmatch(r"PlainCell\.[0-9a-f]{8}", cell.cell.name)
     gc.collect()  # those of other tests
     count = len(native.when_reloaded)
@@ -103,34 +106,26 @@ def test_a_class_that_is_gone_is_not_reloaded(tmp_path):
 
 @pytest.mark.slow
 def test_cells_with_other_include_paths_are_others(tmp_path):
-    header = written(
-        tmp_path / "cell.h", '#include "factor.h"\n' + plain().replace("1.0", "kFactor")
-    )
-    layers = []
+    text, layers = '#include "factor.h"\n' + plain().replace("1.0", "kFactor"), []
     for factor in (1, 2):
         folder = tmp_path / str(factor)
         folder.mkdir()
         written(folder / "factor.h", f"constexpr double kFactor = {factor};\n")
-        layers.append(lltm_jit.recurrent_cell(header, "PlainCell", include_paths=[folder])(2, 3))
+        layers.append(cell_of(tmp_path / "cell.h", text, include_paths=[folder])(2, 3))
     layers[1].load_state_dict(layers[0].state_dict())
     x = torch.randn(1, 2, 2)
     torch.testing.assert_close(layers[1](x)[0], 2 * layers[0](x)[0])
 
 
 def test_layers_are_copied_and_pickled(plain_header):
-    cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell", name="Mine")
+    cell = cell_of(plain_header, name="Mine")
     layer, x = cell(2, 3), torch.randn(4, 2, 2)
-    saved = io.BytesIO()
-    torch.save(layer, saved)
-    saved.seek(0)
-    copies = [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
-    copies.append(torch.load(saved, weights_only=False))
-    for each in copies:
+    pickled = pickle.loads(pickle.dumps(layer))
+    for each in (copy.deepcopy(layer), pickled, saved_and_loaded(torch, layer)):
         assert type(each) is cell
         assert torch.equal(each(x)[0], layer(x)[0])
     assert pickle.loads(pickle.dumps(cell)) is cell
-    written(plain_header, plain(2.0))  # of which an equal call makes another class
-    lltm_jit.recurrent_cell(plain_header, "PlainCell", name="Mine")
+    cell_of(plain_header, plain(2.0), name="Mine")  # an equal call, which makes another class
     assert type(pickle.loads(pickle.dumps(layer))) is cell
 
 
@@ -150,7 +145,7 @@ def results_of(layers, x, queue):
 
 def test_layers_in_a_spawned_process(plain_header):
     """The class is made again there, once, and with it comes the build from the cache."""
-    cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell")
+    cell = cell_of(plain_header)
     layers, x = [cell(2, 3), cell(2, 3)], torch.randn(4, 2, 2)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
@@ -162,30 +157,33 @@ def test_layers_in_a_spawned_process(plain_header):
 
 @pytest.mark.slow
 def test_a_cell_with_another_state_needs_other_layers(plain_header):
-    cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell")
+    cell = cell_of(plain_header)
     layer, x = cell(2, 3), torch.randn(1, 2, 2)
     before = layer(x)[0]
-    written(plain_header, plain(1.0).replace("kStates = 1", "kStates = 2"))
-    with pytest.raises(
-        lltm_jit.LltmJitError, match=r"1 gate \(added\), 2 states .* made with 1 gate .*, 1 state "
+    for right, wrong, said in (
+        (
+            "kStates = 1",
+            "kStates = 2",
+            r"1 gate \(added\), 2 states .* made with 1 .*, 1 state ",
+        ),
+        ("Gates = true", "Gates = false", r"\(not added\), .* made with 1 gate \(added"),
     ):
-        cell.reload()
-    written(plain_header, plain(1.0).replace("kAddsGates = true", "kAddsGates = false"))
-    with pytest.raises(lltm_jit.LltmJitError, match=r"\(not added\), .* made with 1 gate \(added"):
-        cell.reload()
+        written(plain_header, plain().replace(right, wrong))
+        with pytest.raises(lltm_jit.LltmJitError, match=said):
+            cell.reload()
     assert torch.equal(layer(x)[0], before)
 
 
 @pytest.mark.slow
 def test_a_backward_step_of_its_own(plain_header):
     text = plain(2.0, BACKWARD.replace("FACTOR", "2.0"))
-    cell = lltm_jit.recurrent_cell(written(plain_header, text), "PlainCell")
+    cell = cell_of(plain_header, text)
     cell.check()
     layer = cell(2, 3, dtype=torch.double)
     x = torch.randn(4, 2, 2, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: layer(x)[0], x)
     wrong = plain(2.0, BACKWARD.replace("FACTOR", "2.5"))
-    cell = lltm_jit.recurrent_cell(written(plain_header, wrong), "PlainCell")
+    cell = cell_of(plain_header, wrong)
     line = wrong.splitlines().index(next(s for s in wrong.splitlines() if "step_backward" in s)) + 1
     message = rf"plain.h:{line}: the gradient of x\[0\] is .*, but step\(\)'s is"
     with pytest.raises(lltm_jit.LltmJitError, match=message):
@@ -194,8 +192,8 @@ def test_a_backward_step_of_its_own(plain_header):
 
 @pytest.mark.slow
 def test_gates_that_are_not_only_added(plain_header):
-    text = plain(1.0).replace("x[0] + h[0]", "x[0] + h[0] * x[0]")
-    cell = lltm_jit.recurrent_cell(written(plain_header, text), "PlainCell")
+    text = plain().replace("x[0] + h[0]", "x[0] + h[0] * x[0]")
+    cell = cell_of(plain_header, text)
     with pytest.raises(lltm_jit.LltmJitError, match=r"plain.h:4: now\[0\] is .* two parts, but"):
         cell.check()
 
@@ -205,11 +203,7 @@ WRONG = {
     "its maths": ("T(1.0)", "oops", r"oops\W+was not declared.*--> plain\.h:8:"),
     "no such cell": ("PlainCell", "Other", r"^error: plain\.h has no type PlainCell"),
     "no states": (", kStates = 1", "", r"plain\.h:2: PlainCell: .* constexpr int kGates, kStates"),
-    "a signature": (
-        "const T (&old)[kStates], ",
-        "",
-        r"h:6: PlainCell: .* static void step\(const T",
-    ),
+    "a signature": ("const T (&old)[kStates], ", "", r"h:6: PlainCell: .* void step\(const T"),
     "a constant": (
         "T(1.0)",
         "0.5",
@@ -239,7 +233,7 @@ def test_a_mistake_is_told_with_what_to_write(said, told):
 @pytest.mark.parametrize("way", WRONG)
 def test_what_is_wrong_is_told_at_the_users_line(plain_header, way, monkeypatch):
     right, wrong, message = WRONG[way]
-    text = plain(1.0).replace(right, wrong)
+    text = plain().replace(right, wrong)
     written(plain_header, text if "kStates = " in text else text.replace("kStates", "1"))
     monkeypatch.chdir(plain_header.parent)
     with pytest.raises(lltm_jit.BuildError) as raised:
@@ -247,13 +241,8 @@ def test_what_is_wrong_is_told_at_the_users_line(plain_header, way, monkeypatch)
     assert re.search(message, str(raised.value), re.DOTALL), str(raised.value)
 
 
-def test_there_is_no_header(tmp_path):
+def test_what_is_no_header(tmp_path):
     with pytest.raises(lltm_jit.BuildError, match=r"there is no header .*nothing\.h"):
         lltm_jit.recurrent_cell(tmp_path / "nothing.h", "Cell")
-
-
-def test_a_text_is_no_path():
-    with pytest.raises(
-        lltm_jit.BuildError, match="expected the path of a header, but got its text"
-    ):
+    with pytest.raises(lltm_jit.BuildError, match="the path of a header, but got its text"):
         lltm_jit.recurrent_cell(plain(), "PlainCell")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from op_testing import DEVICES
+from layer_testing import check_layer, derivatives, layer_reference
 from sequence_testing import cell_header
 
 import lltm_jit
@@ -27,32 +27,32 @@ def peephole(example):
     return example.Peephole
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.half], ids=str)
+TOLERANCES = {torch.double: 1e-12, torch.float: 1e-5, torch.half: 1e-2}
+
+
+def assert_near(found, expected, learnt, exactly_learnt, tolerance: float) -> None:
+    """Results, and with three times the error their gradients."""
+    for results, right, factor in (
+        (found, expected, 1),
+        (derivatives(found, learnt), derivatives(expected, exactly_learnt), 3),
+    ):
+        wide = [each.double() for each in results]
+        torch.testing.assert_close(wide, right, rtol=factor * tolerance, atol=factor * tolerance)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_values_and_gradients(example, peephole, dtype, device):
     layer = peephole(5, 24, dtype=dtype, device=device)
+    assert len(list(layer.parameters())) == 5
     x = torch.randn(7, 3, 5, dtype=dtype, device=device)
-    exact, wide = copy.deepcopy(layer).double(), x.double()
-    output, expected = layer(x)[0], example.plain(exact, wide)
-    tolerance = {torch.double: 1e-12, torch.float: 1e-5, torch.half: 1e-2}[dtype]
-    torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
-    found = torch.autograd.grad(output.sin().sum(), layer.parameters())
-    right = torch.autograd.grad(expected.sin().sum(), exact.parameters())
-    assert len(found) == 5
-    for ours, theirs in zip(found, right, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, rtol=3 * tolerance, atol=3 * tolerance)
+    exact = copy.deepcopy(layer).double()
+    learnt = [[*each.parameters()] for each in (layer, exact)]
+    assert_near([layer(x)[0]], [example.plain(exact, x.double())], *learnt, TOLERANCES[dtype])
 
 
 def test_second_derivatives(peephole):
     layer = peephole(2, 3, bidirectional=True, dtype=torch.double)
-    x = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
-
-    def function(x, learnt):
-        return torch.func.functional_call(layer, {"parameters_l0": learnt}, (x,))[0]
-
-    inputs = (x, layer.parameters_l0)
-    assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(function, inputs)
+    check_layer(layer, "parameters_l0")
 
 
 FUNCTIONS = """
@@ -70,44 +70,31 @@ def functions(tmp_path_factory):
     return lltm_jit.recurrent_cell(header, "FunctionsCell")
 
 
-def functions_reference(x, weight_ih, weight_hh, bias_ih, bias_hh):
-    h = c = x.new_zeros(x.size(1), weight_hh.size(1))
-    outputs = []
-    for step in x:
-        z = step @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh
-        limit = math.log(2) * math.sqrt(math.e) + z.exp().log1p()
-        h = torch.minimum(z.sin() + (2 + z * z).sqrt() + z.abs(), limit) * (2 + c * c).log().cos()
-        c = torch.maximum(z, torch.zeros_like(z))
-        outputs.append(h)
-    return torch.stack(outputs), c
+def functions_step(x, y, p, old):
+    z, c = x + y, old[1]
+    limit = math.log(2) * math.sqrt(math.e) + z.exp().log1p()
+    h = torch.minimum(z.sin() + (2 + z * z).sqrt() + z.abs(), limit) * (2 + c * c).log().cos()
+    return [h, z.relu()]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.half], ids=str)
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_functions_that_a_cell_may_call(functions, dtype, device):
     layer = functions(2, 21, dtype=dtype, device=device)
     x = torch.randn(5, 3, 2, dtype=dtype, device=device)
-    learnt = [p.detach().double().requires_grad_() for p in layer.parameters()]
+    exact = copy.deepcopy(layer).double()
     output, (_, c) = layer(x)
-    expected = functions_reference(x.double(), *learnt)
-    tolerance = {torch.double: 1e-12, torch.float: 1e-5, torch.half: 1e-2}[dtype]
-    found = torch.autograd.grad(output.sum() + c.sum(), layer.parameters())
-    right = torch.autograd.grad(expected[0].sum() + expected[1].sum(), learnt)
-    for ours, theirs in zip((output, c[0], *found), (*expected, *right), strict=True):
-        torch.testing.assert_close(ours.double(), theirs, rtol=3 * tolerance, atol=9 * tolerance)
+    expected, (_, right) = layer_reference(exact, x.double(), step=functions_step)
+    learnt = [[*each.parameters()] for each in (layer, exact)]
+    assert_near([output, c], [expected, right], *learnt, 3 * TOLERANCES[dtype])
 
 
 @pytest.mark.slow
 def test_functions_that_a_cell_may_call_have_second_derivatives(functions):
-    layer = functions(2, 3, dtype=torch.double)
-    x = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: layer(x)[0], x, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], x)
+    check_layer(functions(2, 3, dtype=torch.double))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_kinks_are_as_torchs(functions, device):
     """Of two equal numbers each has half of the derivative, and abs() has none at 0."""
     layer = functions(1, 1, device=device)

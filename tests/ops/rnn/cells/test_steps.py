@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from op_testing import needs_gpu
-from sequence_testing import CELLS, inputs_of, launched
+from sequence_testing import inputs_of, launched
 from test_sequence import check
 from torch import Tensor
 
@@ -30,7 +30,6 @@ def by_steps() -> Iterator[None]:
 # product of each gate's gradients for itself.
 @pytest.mark.parametrize("size", [(18, 40), (18, 42), (18, 100), (260, 512)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, dtype, size):
     check(cell, inputs_of(cell, 5, *size, dtype, "cuda", control=True, bias=True))
 
@@ -44,9 +43,7 @@ def test_an_array_that_is_not_aligned():
 
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("cell", CELLS)
 def test_first_and_last_states(cell, steps, state):
-    """Of rows whose first, last or all steps are skipped, too."""
     control = torch.zeros(steps, 5, dtype=torch.uint8, device="cuda")
     control[0, 0] = control[-1, 1] = control[:, 2] = 2
     control[0, 3] = 1

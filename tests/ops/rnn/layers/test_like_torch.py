@@ -8,24 +8,20 @@ import typing
 
 import pytest
 import torch
-from op_testing import DEVICES
-from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, tensors
+from layer_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, pair, states_of, tensors
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import lltm_jit
 
 KINDS = ["LSTM", "GRU", "RNN"]
-X, H, LENGTHS = torch.zeros(4, 3, 5), torch.zeros(1, 3, 7), torch.tensor([3, 3, 3, 3])
+X, H = torch.zeros(4, 3, 5), torch.zeros(1, 3, 7)
 
 
 def arguments(function) -> list[tuple[str, object]]:
     """Names and defaults of the arguments that may be given by position."""
     parameters = inspect.signature(function).parameters.values()
     return [(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-
-
-# ------------------------------------------------------------------------------------ signatures --
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,14 +71,10 @@ def test_attributes_are_torchs(kind, bias):
     assert ours.all_weights[0][1] is ours.weight_hh_l0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", THEIRS)
 def test_flat_weights_are_the_parameters_and_may_be_others(kind):
     """Where code for torch's layers puts weights with dropout."""
-    layers = []
-    for make in both(kind):
-        torch.manual_seed(0)
-        layers.append(make(5, 7, 2))
-    ours, theirs = layers
+    ours, theirs = layers = pair(kind, 5, 7, 2)
     assert ours._flat_weights_names == theirs._flat_weights_names
     assert all(map(torch.equal, ours._flat_weights, theirs._flat_weights))
     x, weight = torch.randn(4, 3, 5), theirs.weight_hh_l1.detach() / 2
@@ -107,80 +99,12 @@ def test_methods_of_torchs_layers_are_there():
         assert missing <= {"_flat_weight_refs", "_weights_have_changed"}
 
 
-# ---------------------------------------------------------------------------------------- errors --
-
-
-WRONG_CALLS = {
-    "no steps": (X[:0],),
-    "rank 1": (X[0, 0],),
-    "rank 4": (X.unsqueeze(0),),
-    "dtype": (X.double(),),
-    "whole numbers": (X.long(),),
-    "features": (torch.zeros(4, 3, 6),),
-    "a device": (X.to("meta"),),
-    "packed dtype": (PackedSequence(torch.zeros(12, 5).double(), LENGTHS),),
-    "packed features": (PackedSequence(torch.zeros(12, 6), LENGTHS),),
-    "packed rank": (PackedSequence(torch.zeros(12), LENGTHS),),
-    "hx's rank": (X, H[0]),
-    "hx's rank without a batch": (X[:, 0], H),
-    "hx's size": (X, H[:, :2]),
-    "hx's dtype": (X, H.double()),
-    "hx's device": (X, H.to("meta")),
-}
-
-
-@pytest.mark.parametrize("way", WRONG_CALLS)
-def test_errors_of_calls_have_torchs_types(way):
-    """Those of its GRU: on a CPU its LSTM does not check packed sequences."""
-    types = []
-    for layer in (lltm_jit.GRU(5, 7), nn.GRU(5, 7)):
-        with pytest.raises((RuntimeError, ValueError)) as error:
-            layer(*WRONG_CALLS[way])
-        types.append(error.type)
-    assert types[0] is types[1]
-
-
-WRONG_SIZES = [
-    {"hidden_size": 2.0},
-    {"input_size": "2"},
-    {"input_size": -1},
-    {"input_size": torch.tensor(5)},
-    {"input_size": 0},
-    {"hidden_size": 0},
-    {"num_layers": "2"},
-    {"num_layers": 0},
-    {"dropout": None},
-    {"dropout": 2},
-    {"dropout": True},
-    {"bias": 1},
-    {"batch_first": None},
-    {"bias": torch.float},
-    {"proj_size": 7},
-    {"proj_size": -1},
-    {"nonsense": 1},
-]
-
-
-@pytest.mark.parametrize("given", WRONG_SIZES, ids=str)
-def test_errors_of_constructors_have_torchs_types(given):
-    types = []
-    for kind in (lltm_jit.LSTM, nn.LSTM):
-        with pytest.raises((TypeError, ValueError)) as error:
-            kind(**{"input_size": 5, "hidden_size": 7, **given})
-        types.append(error.type)
-    assert types[0] is types[1]
-
-
 def test_another_nonlinearity_is_refused():
     message = r"^RNN\(\): expected nonlinearity to be 'tanh' or 'relu', but got 'elu'$"
     with pytest.raises(ValueError, match=message):
         lltm_jit.RNN(5, 7, nonlinearity="elu")
 
 
-# -------------------------------------------------------------------------------------- autocast --
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("given", [torch.float, torch.bfloat16, None], ids=str)
 @pytest.mark.parametrize("kind", THEIRS)
 def test_autocast_gives_the_dtypes_of_torchs(kind, given, device):
@@ -189,14 +113,9 @@ def test_autocast_gives_the_dtypes_of_torchs(kind, given, device):
     On a GPU torch casts to half, whatever autocast's dtype is.
     """
     dtype = torch.half if device == "cuda" else torch.bfloat16
-    hx = None
-    if given is not None:
-        h = torch.randn(2, 3, 8, device=device, dtype=given)
-        hx = (h, h) if kind == "LSTM" else h
-    theirs = THEIRS[kind](5, 8, 2, device=device)
-    ours = LAYERS[kind](5, 8, 2, device=device)
-    ours.load_state_dict(theirs.state_dict())
+    ours, theirs = pair(kind, 5, 8, 2, device=device)
     x = torch.randn(4, 3, 5, device=device)
+    hx = None if given is None else states_of(ours, 3, dtype=given, device=device)
     # Where a CPU has no instructions for bfloat16, torch's LSTM may fail.
     usual = [torch.bfloat16] * 3
     with torch.autocast(device, dtype):
@@ -214,12 +133,12 @@ def test_autocast_gives_the_dtypes_of_torchs(kind, given, device):
 PATHS = {
     "a plain call": {},
     "lengths": {"lengths": [4, 2]},
-    "reset": {"reset": torch.zeros(4, 2, dtype=torch.bool)},
+    "reset": {"reset": True},
     "states": {"return_states": True},
-    "packed": {},
-    "packed, all as long": {},
+    "packed": {"packed": [4, 2]},
+    "packed, all as long": {"packed": [4, 4]},
     "checkpoint": {"checkpoint": 2},
-    "no gradients": {},
+    "no gradients": {"gradients": False},
 }
 SIZES = {
     "small": {},
@@ -231,38 +150,24 @@ SIZES = {
 
 
 def on_path(kind: str, size: str, path: str, device: str, state: torch.dtype | None = None):
-    """What ours returns, and what torch's does in a plain call."""
-    options = SIZES[size]
-    theirs = THEIRS[kind](5, 8, **options, device=device)
-    ours = LAYERS[kind](5, 8, **options, device=device, checkpoint=2 * (path == "checkpoint"))
-    ours.load_state_dict(theirs.state_dict())
-    x, hx = torch.randn(4, 2, 5, device=device), None
-    if state is not None:
-        layers = (1 + ours.bidirectional) * ours.num_layers
-        h, c = (torch.randn(layers, 2, n, device=device, dtype=state) for n in (8, 8))
-        h = h[..., :3].contiguous() if ours.proj_size else h
-        hx = (h, c) if kind == "LSTM" else h
-    first, named = ours.batch_first, {}
-    for name in ("lengths", "reset"):
-        if name in PATHS[path]:
-            given = PATHS[path][name]
-            named[name] = given if name == "lengths" else given.to(device)
-            if name == "reset" and first:
-                named[name] = named[name].t()
-    named["return_states"] = path == "states"
-    given = x.transpose(0, 1) if first else x
-    ends = {"packed": [4, 2], "packed, all as long": [4, 4]}.get(path)
-    packed = nn.utils.rnn.pack_padded_sequence(given, ends, batch_first=first) if ends else None
-    with torch.set_grad_enabled(path != "no gradients"):
-        output, last, *_ = ours(given if packed is None else packed, hx, **named)
-        # Under autocast, torch's LSTM may fail on a CPU that has no instructions for bfloat16.
-        with torch.autocast(device, enabled=False):
-            usual = tensors(theirs(given, hx if state is torch.float else None))
+    """What ours returns, and what torch's does in a plain call without autocast."""
+    ours, theirs = pair(kind, 5, 8, **SIZES[size], device=device)
+    hx = None if state is None else states_of(ours, 2, dtype=state, device=device)
+    x = torch.randn(*((2, 4) if ours.batch_first else (4, 2)), 5, device=device)
+    named, given = dict(PATHS[path]), x
+    ours.checkpoint = named.pop("checkpoint", 0)
+    if "packed" in named:
+        given = pack_padded_sequence(x, named.pop("packed"), batch_first=ours.batch_first)
+    if "reset" in named:
+        named["reset"] = torch.zeros(x.shape[:2], dtype=torch.bool, device=device)
+    with torch.set_grad_enabled(named.pop("gradients", True)):
+        output, last, *_ = ours(given, hx, **named)
+        # Under autocast torch's LSTM fails where a CPU has no instructions for bfloat16.
+        usual = () if torch.is_autocast_enabled(device) else tensors(theirs(x))
         return tensors((output, last)), usual
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", THEIRS)
@@ -289,13 +194,11 @@ def test_what_a_layer_returns_may_be_detached_in_place(kind, size, path, device)
 @pytest.mark.parametrize("kind", [kind for kind in THEIRS if kind != "LSTM"])
 def test_outputs_may_be_changed_in_place(kind, units, options, lengths):
     """On a CPU, before a backward pass that needs them; torch's LSTM is like ours on a GPU."""
-    theirs = THEIRS[kind](5, units, 2, **options)
-    ours, first = lltm_jit.convert(copy.deepcopy(theirs)), theirs.batch_first
-    x = torch.randn(2, 4, 5) if first else torch.randn(4, 2, 5)
-    given, found = x, []
+    first, found = "batch_first" in options, []
+    given = torch.randn(2, 4, 5) if first else torch.randn(4, 2, 5)
     if lengths is not None:
-        given = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=first)
-    for layer in (ours, theirs):
+        given = pack_padded_sequence(given, lengths, batch_first=first)
+    for layer in pair(kind, 5, units, 2, **options):
         output, _ = tensors(layer(given))
         output.mul_(0.5)
         output[0] = 0
@@ -304,7 +207,6 @@ def test_outputs_may_be_changed_in_place(kind, units, options, lengths):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("state", [torch.float, torch.bfloat16, None], ids=str)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", THEIRS)
@@ -314,9 +216,6 @@ def test_autocast_gives_the_same_dtypes_on_every_path(kind, size, state, device)
     with torch.autocast(device, torch.bfloat16):
         found = {p: [t.dtype for t in on_path(kind, size, p, device, state)[0]] for p in PATHS}
     assert found == dict.fromkeys(PATHS, found["a plain call"])
-
-
-# --------------------------------------------------------------------------------------- tracing --
 
 
 class Tagger(nn.Module):
@@ -330,7 +229,6 @@ class Tagger(nn.Module):
         return self.out(output), state
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_symbolic_traces_have_a_layer_as_a_leaf(kind):
     model = Tagger(LAYERS[kind](5, 7)).double()
     graph = torch.fx.symbolic_trace(model, concrete_args={"lengths": None})
@@ -351,32 +249,27 @@ def test_script_says_why_not_and_what_instead():
     torch.testing.assert_close(tensors(found), tensors(model(x)))
 
 
-@pytest.mark.parametrize("kind", ["LSTM"])
 @pytest.mark.parametrize("transform", ["grad", "vmap", "vmap of grad"])
-def test_checkpoints_are_let_be_under_torch_func(kind, transform):
-    layer = LAYERS[kind](5, 7, checkpoint=2, dtype=torch.double)
-    plain = LAYERS[kind](5, 7, dtype=torch.double)
-    plain.load_state_dict(layer.state_dict())
+def test_checkpoints_are_let_be_under_torch_func(transform):
+    layer = lltm_jit.LSTM(5, 7, checkpoint=2, dtype=torch.double)
     x = torch.randn(3, 6, 2, 5, dtype=torch.double)
-    found = []
-    for each in (layer, plain):
 
-        def loss(x, each=each):
-            return each(x)[0].square().sum()
+    def result() -> torch.Tensor:
+        def loss(x):
+            return layer(x)[0].square().sum()
 
-        function = {
-            "grad": lambda x: torch.func.grad(loss)(x[0]),
-            "vmap": torch.func.vmap(loss),
-            "vmap of grad": torch.func.vmap(torch.func.grad(loss)),
-        }[transform]
-        found.append(function(x))
-    torch.testing.assert_close(*found)
+        gradient, each = torch.func.grad(loss), torch.func.vmap
+        if transform == "grad":
+            return gradient(x[0])
+        return each(loss if transform == "vmap" else gradient)(x)
+
+    found = result()
+    layer.checkpoint = 0
+    torch.testing.assert_close(found, result())
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_forward_mode_goes_through_a_layer(kind, frozen):
-    """Also where nothing needs a gradient."""
     layer = LAYERS[kind](5, 7, batch_first=True, dtype=torch.double).requires_grad_(not frozen)
     x, tangent = torch.randn(2, 4, 3, 5, dtype=torch.double)
     result, found = torch.func.jvp(lambda x: layer(x)[0], (x,), (tangent,))

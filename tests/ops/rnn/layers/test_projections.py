@@ -6,8 +6,8 @@ import copy
 
 import pytest
 import torch
-from op_testing import needs_gpu
-from sequence_testing import tensors
+from layer_testing import assert_alike, pair, tensors, with_gradients
+from op_testing import needs_gpu, refusal
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -35,15 +35,11 @@ def states(layers: int, device: str = "cpu", dtype: torch.dtype = torch.double):
     return tuple(torch.randn(size, device=device, dtype=dtype) for size in sizes)
 
 
-def derivatives(layer: nn.Module, x, hx, form, **named) -> list[torch.Tensor]:
+def called(layer: nn.Module, x, hx, form="batch", **named) -> list[torch.Tensor]:
     """Results, and the first and second derivatives of all that there is."""
     leaves = [t.clone().requires_grad_() for t in (x, *(hx or ()))]
-    results = tensors(layer(form(leaves[0]), tuple(leaves[1:]) or None, **named))
-    loss = sum((k + 1) * result.square().sum() for k, result in enumerate(results))
-    wanted = [*leaves, *layer.parameters()]
-    first = torch.autograd.grad(loss, wanted, create_graph=True)
-    norm = sum(gradient.square().sum() for gradient in first)
-    return [*results, *first, *torch.autograd.grad(norm, wanted)]
+    args = FORMS[form](leaves[0]), tuple(leaves[1:]) or None
+    return with_gradients(layer, *args, leaves=leaves, orders=2, **named)
 
 
 FORMS = {
@@ -57,7 +53,6 @@ ON = [*((each, "cpu") for each in WAYS), pytest.param("at once", "cuda", marks=n
 @pytest.mark.thinned
 @pytest.mark.parametrize(("way", "device"), ON, indirect=["way"])
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_torchs_own_gives_the_same(form, bidirectional, full, way, device):
     """A full layer has biases and is given a state. By steps is a CPU's way alone."""
@@ -69,25 +64,18 @@ def test_torchs_own_gives_the_same(form, bidirectional, full, way, device):
         "dtype": torch.double,
         "device": device,
     }
-    theirs, ours = (kind(F, H, 2, **options) for kind in (nn.LSTM, lltm_jit.LSTM))
-    ours.load_state_dict(theirs.state_dict())
+    layers = pair("LSTM", F, H, 2, **options)
     x = torch.randn(L, B, F, dtype=torch.double, device=device)
     hx = states(2 * (1 + bidirectional), device) if full else None
     with torch.backends.cudnn.flags(enabled=False):  # its LSTM has no second derivatives
-        found = [derivatives(layer, x, hx, FORMS[form]) for layer in (ours, theirs)]
-    torch.testing.assert_close(*found)
+        torch.testing.assert_close(*(called(layer, x, hx, form) for layer in layers))
 
 
 @pytest.mark.parametrize("by_steps", [False, True])
 def test_many_rows_in_both_directions(by_steps, monkeypatch):
     """Of which a CPU computes other layers' in one call."""
     monkeypatch.setattr(projection, "_better_by_steps", lambda *args: by_steps)
-    theirs, ours = (
-        kind(F, H, bidirectional=True, proj_size=P) for kind in (nn.LSTM, lltm_jit.LSTM)
-    )
-    ours.load_state_dict(theirs.state_dict())
-    x = torch.randn(3, 100, F)
-    torch.testing.assert_close(tensors(ours(x)), tensors(theirs(x)))
+    assert_alike(pair("LSTM", F, H, bidirectional=True, proj_size=P), torch.randn(3, 100, F))
 
 
 @pytest.mark.thinned
@@ -120,17 +108,15 @@ def test_derivatives_with_lengths_are_the_same_both_ways(monkeypatch):
     x, hx, found = torch.randn(L, B, F, dtype=torch.double), states(4), []
     for by_steps in (False, True):
         monkeypatch.setattr(projection, "_better_by_steps", lambda *_, each=by_steps: each)
-        found.append(derivatives(layer, x, hx, FORMS["batch"], lengths=[3, L, 0, 2]))
+        found.append(called(layer, x, hx, lengths=[3, L, 0, 2]))
     torch.testing.assert_close(*found)
 
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 def test_16_bits_are_as_near_to_the_exact_result_as_torchs(dtype):
-    exact = nn.LSTM(16, 32, proj_size=12, dtype=torch.double)
-    ours, theirs = (kind(16, 32, proj_size=12, dtype=dtype) for kind in (lltm_jit.LSTM, nn.LSTM))
-    for layer in (theirs, ours, exact):
-        layer.load_state_dict(theirs.state_dict())
+    ours, theirs = pair("LSTM", 16, 32, proj_size=12, dtype=dtype)
+    exact = copy.deepcopy(theirs).double()
     x = torch.randn(20, B, 16).to(dtype)
     expected = tensors(exact(x.double()))
     errors = [
@@ -144,10 +130,10 @@ def test_16_bits_are_as_near_to_the_exact_result_as_torchs(dtype):
 @pytest.mark.parametrize("state", [None, torch.float, torch.bfloat16], ids=str)
 def test_autocast_gives_the_dtypes_of_torchs(state):
     hx = None if state is None else states(1, dtype=state)
-    layers = [kind(F, H, proj_size=P) for kind in (lltm_jit.LSTM, nn.LSTM)]
+    x, layers = torch.randn(L, B, F), pair("LSTM", F, H, proj_size=P)
     with torch.autocast("cpu", torch.bfloat16):
-        found = [[t.dtype for t in tensors(layer(torch.randn(L, B, F), hx))] for layer in layers]
-    assert found[0] == found[1]
+        ours, theirs = ([t.dtype for t in tensors(layer(x, hx))] for layer in layers)
+    assert ours == theirs
 
 
 def test_a_stream_does_not_multiply_weights_and_a_graph_has_no_steps(monkeypatch):
@@ -213,18 +199,13 @@ def test_exported_programs_take_other_batch_sizes():
 
 def test_what_has_no_projection_refuses_one():
     for kind in (lltm_jit.GRU, lltm_jit.RNN, lltm_jit.LLTM):
-        message = (
-            rf"^{kind.__name__}\(\): expected proj_size to be 0, except for an LSTM, but got 3$"
-        )
-        with pytest.raises(ValueError, match=message):
-            kind(F, H, proj_size=P)
-    with pytest.raises(ValueError, match=r"num_heads to be 1 with a proj_size, but got 2$"):
-        lltm_jit.LSTM(F, H, proj_size=P, num_heads=2)
+        said = refusal(ValueError, kind, F, H, proj_size=P)
+        expected = "(): expected proj_size to be 0, except for an LSTM, but got 3"
+        assert said == kind.__name__ + expected
 
 
 @pytest.mark.parametrize(("sizes", "steps"), [((H, P), L), ((256, 64), 1)])
 def test_errors_name_a_state_of_the_wrong_size_or_dtype(sizes, steps):
-    """In one call, and where steps would be quicker."""
     layer = lltm_jit.LSTM(F, sizes[0], proj_size=sizes[1])
     x, c, h = torch.zeros(steps, 1, F), *(torch.zeros(1, 1, size) for size in sizes)
     with pytest.raises(RuntimeError, match=r"^LSTM\(\): expected h_0 to have shape .* but got .*"):

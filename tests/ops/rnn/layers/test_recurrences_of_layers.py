@@ -4,65 +4,37 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, assert_threads_change_no_bit, bits
-from sequence_testing import CELLS, LAYERS, THEIRS, tensors, with_gradients
+from layer_testing import LAYERS, THEIRS, states_of, tensors, with_gradients
+from op_testing import assert_threads_change_no_bit, bits
 from torch import nn
 from torch.nn.utils.parametrize import register_parametrization
 from torch.nn.utils.rnn import pack_padded_sequence
 
-import lltm_jit
 from lltm_jit import LSTM, native
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
 
-def with_dense_weights(layer: nn.Module, of_torch: nn.Module) -> nn.Module:
-    """torch's layer with the weights of one of ours, whose heads are blocks on the diagonal."""
-    gates = layer.cell.gates
-    with torch.no_grad():
-        for name, parameter in of_torch.named_parameters():
-            own = layer.get_parameter(name)
-            if own.dim() == 3:
-                blocks = own.unflatten(1, (gates, -1)).unbind(1)
-                own = torch.cat([torch.block_diag(*each) for each in blocks])
-            parameter.copy_(own)
-    return of_torch
+def load_dense_weights(layer: nn.Module, of_torch: nn.Module) -> None:
+    """Of torch's layer, with one of ours' heads as blocks on the diagonal."""
+    state = layer.state_dict()
+    for name, weight in state.items():
+        if weight.dim() == 3:
+            blocks = weight.unflatten(1, (layer.cell.gates, -1)).unbind(1)
+            state[name] = torch.cat([torch.block_diag(*each) for each in blocks])
+    of_torch.load_state_dict(state)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("kind", THEIRS)
 def test_layers_with_heads_are_torchs(kind, bidirectional, device):
-    """With a block-diagonal weight_hh."""
-    sizes = (5, 12, 2)
-    named = {"bidirectional": bidirectional, "dtype": torch.double, "device": device}
-    ours = LAYERS[kind](*sizes, num_heads=3, **named)
-    theirs = with_dense_weights(ours, THEIRS[kind](*sizes, **named))
+    options = {"bidirectional": bidirectional, "dtype": torch.double, "device": device}
+    ours, theirs = LAYERS[kind](5, 12, 2, num_heads=3, **options), THEIRS[kind](5, 12, 2, **options)
+    load_dense_weights(ours, theirs)
     x = torch.randn(6, 4, 5, dtype=torch.double, device=device)
-    state = torch.randn(4 if bidirectional else 2, 4, 12, dtype=torch.double, device=device)
-    states = (state, state.cos()) if kind == "LSTM" else state
-    for args in ((x,), (x, states)):
-        for actual, expected in zip(tensors(ours(*args)), tensors(theirs(*args)), strict=True):
-            torch.testing.assert_close(actual, expected)
     packed = pack_padded_sequence(x, torch.tensor([6, 5, 2, 1]))
-    for actual, expected in zip(tensors(ours(packed)), tensors(theirs(packed)), strict=True):
-        torch.testing.assert_close(actual, expected)
+    for args in ((x,), (x, states_of(ours, 4, device=device)), (packed,)):
+        torch.testing.assert_close(*(tensors(layer(*args)) for layer in (ours, theirs)))
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_directions_of_a_layer_with_lengths_and_resets(cell, monkeypatch):
-    """In one call, as on a GPU, and in one for each, which sequences in pieces need."""
-    monkeypatch.setattr(RecurrentLayer, "_together", lambda layer, _: not layer.checkpoint)
-    layer = LAYERS[cell.upper()](3, 4, 2, bidirectional=True, dtype=torch.double)
-    x, lengths = torch.randn(7, 3, 3, dtype=torch.double), torch.tensor([7, 4, 2])
-    reset = torch.rand(7, 3) < 0.3
-    together = with_gradients(layer, x, lengths=lengths, reset=reset)
-    layer.checkpoint = 3
-    apart = with_gradients(layer, x, lengths=lengths, reset=reset)
-    for actual, expected in zip(together, apart, strict=True):
-        torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("cell", CELLS)
 def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
     """In one call on a CPU, with the results of one call for each, whatever the threads."""
     layer = LAYERS[cell.upper()](3, 20, bidirectional=True)
@@ -87,14 +59,7 @@ def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
     monkeypatch.setattr(RecurrentLayer, "_together", lambda *_: False)
     apart = with_gradients(layer, many)
     assert bits(together[:2]) == bits(apart[:2])
-    for actual, expected in zip(together, apart, strict=True):
-        torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("heads", [0, 5, 2.5, True])
-def test_heads_that_do_not_divide_the_units(heads):
-    with pytest.raises((TypeError, ValueError), match=r"LSTM\(\): expected num_heads to"):
-        lltm_jit.LSTM(3, 12, num_heads=heads)
+    torch.testing.assert_close(together, apart)
 
 
 class Counted(nn.Module):
@@ -118,10 +83,8 @@ def test_each_weight_is_looked_up_once():
 
 @pytest.mark.thinned
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("hidden_size", [5, 8])
 def test_padded_operands(kind, hidden_size, training):
-    """On a CPU as well, whose kernels read them; both directions."""
     layer = LAYERS[kind](3, hidden_size, bidirectional=True)
     x = torch.randn(64, 8, 3)
     weights = [getattr(layer, name) for name in layer._flat_weights_names]
@@ -133,9 +96,8 @@ def test_padded_operands(kind, hidden_size, training):
     torch.testing.assert_close(output, expected)
     if training:
         grad = torch.randn(output.shape)
-        found, right = (torch.autograd.grad(y, weights, grad) for y in (output, expected))
-        for one, other in zip(found, right, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        found = [torch.autograd.grad(y, weights, grad) for y in (output, expected)]
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -160,11 +122,9 @@ def test_directions_of_two_dtypes_are_refused(kind, steps):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", [{"bidirectional": True}, {"num_layers": 3}], ids=str)
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("hidden_size", [7, 8])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_gradients_add_up(kind, hidden_size, lengths, how, device):
     """Those of both biases are equal where the cell adds its gates, but each has its own memory."""
     layer = LAYERS[kind](3, hidden_size, device=device, **how)
@@ -172,8 +132,7 @@ def test_gradients_add_up(kind, hidden_size, lengths, how, device):
     given = pack_padded_sequence(x, [64] * 8) if lengths else x
     found = []
     for _ in range(2):
-        output = layer(given)[0]
-        (output.data if lengths else output).square().sum().backward()
+        tensors(layer(given))[0].square().sum().backward()
         found.append([weight.grad.clone() for weight in layer.parameters()])
-    for once, twice in zip(*found, strict=True):
-        torch.testing.assert_close(twice, 2 * once, rtol=1e-3, atol=1e-3)
+    once, twice = found
+    torch.testing.assert_close(twice, [2 * each for each in once], rtol=1e-3, atol=1e-3)

@@ -6,90 +6,138 @@ import math
 
 import pytest
 import torch
-from op_testing import needs_gpu
+from op_testing import refusal
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import lltm_jit
 
-X = torch.zeros(4, 3, 5)
-WRONG = {
-    "a rank": ((torch.zeros(5),), ValueError, r"2 or 3 dimensions, but got shape \[5\]"),
-    "features": ((torch.zeros(4, 3, 6),), RuntimeError, "5 features, but got 6"),
-    "a dtype": (
-        (X.double(),),
-        ValueError,
-        r"the dtype of the parameters \(torch.float32\), but got torch.float64",
-    ),
-    "whole numbers": ((X.long(),), ValueError, r"torch.float32\), but got torch.int64"),
-    "a device": (
-        (X.to("meta"),),
+X, H = torch.zeros(4, 3, 5), torch.zeros(1, 3, 7)
+RANK = r"to have 3 dimensions \[layers, batch, hidden\], but got shape"
+SINGLE = r"to have 2 dimensions \[layers, hidden\], but got shape"
+DTYPE = r"the dtype of the parameters \(torch.float32\), but got torch"
+DEVICE = r"the device of the parameters \(cpu\), but got meta"
+
+
+def packed(*shape: int) -> PackedSequence:
+    return PackedSequence(torch.zeros(shape), torch.tensor([3, 3, 3, 3]))
+
+
+# Arguments of a GRU, for which torch's has an error of the same type; its LSTM does not check all.
+LIKE_TORCH = {
+    "no steps": ((X[:0],), RuntimeError, "at least one step, but got none"),
+    "rank 1": ((X[0, 0],), ValueError, r"input to have 2 or 3 dimensions, but got shape \[5\]"),
+    "rank 4": ((X[None],), ValueError, r"input to have 2 or 3 .*, but got shape \[1, 4, 3, 5\]"),
+    "features": ((torch.zeros(4, 3, 6),), RuntimeError, "input to have 5 features, but got 6"),
+    "a dtype": ((X.double(),), ValueError, f"input to have {DTYPE}.float64"),
+    "whole numbers": ((X.long(),), ValueError, f"input to have {DTYPE}.int64"),
+    "a device": ((X.to("meta"),), RuntimeError, f"input to have {DEVICE}"),
+    "packed dtype": ((packed(12, 5).double(),), ValueError, f"input to have {DTYPE}.float64"),
+    "packed features": ((packed(12, 6),), RuntimeError, "input to have 5 features, but got 6"),
+    "packed rank": (
+        (packed(12),),
         RuntimeError,
-        r"the device of the parameters \(cpu\), but got meta",
+        r"the data of .* 2 dimensions, but got shape \[12\]",
     ),
-    "no steps": ((torch.zeros(0, 3, 5),), RuntimeError, "at least one step, but got none"),
-    "no tensor": ((None,), TypeError, "expected input to be a tensor, but got None"),
-    "one state": ((X, torch.zeros(1, 3, 7)), TypeError, "a tuple of 2 tensors, but got Tensor"),
-    "a state's rank": (
-        (X, (torch.zeros(3, 7), torch.zeros(1, 3, 7))),
+    "h_0's rank": ((X, H[0]), RuntimeError, rf"h_0 {RANK} \[3, 7\]"),
+    "h_0's batch": ((X[:, 0], H), RuntimeError, rf"h_0 {SINGLE} \[1, 3, 7\]"),
+    "h_0's size": ((X, H[:, :2]), RuntimeError, r"h_0 .* = \[1, 3, 7\], but got \[1, 2, 7\]"),
+    "h_0's dtype": ((X, H.double()), RuntimeError, f"h_0 to have {DTYPE}.float64"),
+    "h_0's device": ((X, H.to("meta")), RuntimeError, f"h_0 to have {DEVICE}"),
+    "sparse": (
+        (X.to_sparse(),),
         RuntimeError,
-        r"h_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
+        "input to be a dense tensor, but got layout",
     ),
-    "another state's rank": (
-        (X, (torch.zeros(1, 3, 7), torch.zeros(3, 7))),
+    "h_0 sparse": (
+        (X, H.to_sparse()),
         RuntimeError,
-        r"c_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
+        "h_0 to be a dense tensor, but got layout",
     ),
-    "a batch of states": (
-        (X[:, 0], (torch.zeros(1, 3, 7), torch.zeros(1, 7))),
+}
+# Arguments of an LSTM.
+OURS = {
+    "no tensor": ((None,), TypeError, "input to be a tensor, but got None"),
+    "one state": ((X, H), TypeError, "hx to be a tuple of 2 tensors, but got Tensor"),
+    "no state": ((X, (None, None)), TypeError, "h_0 to be a tensor, but got None"),
+    "a number": ((X, (H, 0.0)), TypeError, "c_0 to be a tensor, but got float"),
+    "c_0's rank": ((X, (H, H[0])), RuntimeError, rf"c_0 {RANK} \[3, 7\]"),
+    "c_0's size": ((X, (H, H[:, :2])), RuntimeError, r"c_0 .* \[1, 3, 7\], but got \[1, 2, 7\]"),
+    "c_0's dtype": ((X, (H, H.half())), RuntimeError, f"c_0 to have {DTYPE}.float16"),
+    "c_0's device": ((X, (H, H.to("meta"))), RuntimeError, f"c_0 to have {DEVICE}"),
+    "c_0's dtype, in parts": (
+        (pack_padded_sequence(torch.zeros(6, 3, 5), [6, 4, 1]), (H, H.half())),
         RuntimeError,
-        r"h_0 to have 2 dimensions \[layers, hidden\], but got shape \[1, 3, 7\]",
-    ),
-    "a state's size": (
-        (X, (torch.zeros(1, 3, 7), torch.zeros(1, 2, 7))),
-        RuntimeError,
-        r"c_0 to have shape .* = \[1, 3, 7\], but got \[1, 2, 7\]",
-    ),
-    "no state": ((X, (None, None)), TypeError, "expected h_0 to be a tensor, but got None"),
-    "a number": (
-        (X, (torch.zeros(1, 3, 7), 0.0)),
-        TypeError,
-        "expected c_0 to be a tensor, but got float",
+        f"c_0 to have {DTYPE}.float16",
     ),
 }
 
 
-@pytest.mark.parametrize("way", WRONG)
-def test_errors(way):
-    args, error, message = WRONG[way]
-    with pytest.raises(error, match=r"LSTM\(\): expected .*" + message.removeprefix("expected ")):
-        lltm_jit.LSTM(5, 7)(*args)
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("way", [*LIKE_TORCH, *OURS])
+def test_errors_of_calls(way, normed):
+    """They name the layer as its user does, not as a parametrisation calls its class."""
+    args, error, message = (LIKE_TORCH | OURS)[way]
+    layer = lltm_jit.GRU(5, 7) if way in LIKE_TORCH else lltm_jit.LSTM(5, 7)
+    name = type(layer).__name__
+    layer = weight_norm(layer, "weight_hh_l0") if normed else layer
+    with pytest.raises(error, match=rf"^{name}\(\): expected {message}"):
+        layer(*args)
+    if way in LIKE_TORCH:
+        with pytest.raises(error):
+            nn.GRU(5, 7)(*args)
 
 
-WRONG_NUMBERS = [
-    ({"proj_size": 7}, "proj_size to be less than hidden_size = 7, but got 7"),
+# Arguments of the constructor, for which torch's has an error of the same type.
+WRONG_SIZES = [
+    ({"hidden_size": 2.0}, "hidden_size to be an int, but got float"),
+    ({"input_size": "2"}, "input_size to be an int, but got str"),
+    ({"input_size": torch.tensor(5)}, "input_size to be an int, but got Tensor"),
+    ({"input_size": -1}, "input_size to be 0 or more, but got -1"),
+    ({"input_size": 0}, "input_size to be at least 1, but got 0"),
+    ({"hidden_size": 0}, "hidden_size to be at least 1, but got 0"),
+    ({"num_layers": "2"}, "num_layers to be an int, but got str"),
+    ({"num_layers": 2.0}, "num_layers to be an int, but got float"),
     ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
-    ({"num_layers": True}, "num_layers to be at least 1, but got True"),
+    ({"dropout": None}, "dropout to be a number, but got None"),
     ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),
     ({"dropout": True}, "dropout to be from 0 to 1, but got True"),
     ({"dropout": math.nan}, "dropout to be from 0 to 1, but got nan"),
-    ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
-    ({"checkpoint": 2**63}, r"checkpoint to be less than 2\*\*63, but got 9223372036854775808"),
+    ({"bias": 1}, "bias to be a bool, but got int"),
+    ({"bias": torch.float}, "bias to be a bool, but got dtype"),
+    ({"batch_first": None}, "batch_first to be a bool, but got None"),
+    ({"proj_size": 7}, "proj_size to be less than hidden_size = 7, but got 7"),
+    ({"proj_size": -1}, "proj_size to be 0 or more, but got -1"),
 ]
-WRONG_TYPES = [
-    ({"dropout": "0.5"}, "dropout to be a number, but got str"),
-    ({"num_layers": "2"}, "num_layers to be an int, but got str"),
-    ({"num_layers": 2.0}, "num_layers to be an int, but got float"),
-    ({"checkpoint": "2"}, "checkpoint to be an int, but got str"),
-    ({"checkpoint": None}, "checkpoint to be an int, but got None"),
+# Which torch's does not refuse, or does not have.
+MORE_WRONG = [
+    ({"num_layers": True}, ValueError, "num_layers to be at least 1, but got True"),
+    ({"dropout": "0.5"}, TypeError, "dropout to be a number, but got str"),
+    ({"checkpoint": -1}, ValueError, "checkpoint to be 0 or more, but got -1"),
+    ({"checkpoint": 2**63}, ValueError, rf"checkpoint to be less than 2\*\*63, but got {2**63}"),
+    ({"checkpoint": "2"}, TypeError, "checkpoint to be an int, but got str"),
+    ({"checkpoint": None}, TypeError, "checkpoint to be an int, but got None"),
+    ({"num_heads": 0}, ValueError, "num_heads to divide hidden_size = 7, but got 0"),
+    ({"num_heads": 5}, ValueError, "num_heads to divide hidden_size = 7, but got 5"),
+    ({"num_heads": 2.5}, TypeError, "num_heads to be an int, but got float"),
+    ({"num_heads": True}, ValueError, "num_heads to divide hidden_size = 7, but got True"),
+    ({"proj_size": 3, "num_heads": 7}, ValueError, "num_heads to be 1 with a proj_size, but got 7"),
 ]
 
 
-@pytest.mark.parametrize(("named", "message"), WRONG_NUMBERS + WRONG_TYPES)
-def test_errors_of_the_constructor(named, message):
-    error = TypeError if (named, message) in WRONG_TYPES else ValueError
-    with pytest.raises(error, match=r"^LSTM\(\): expected " + message):
+@pytest.mark.parametrize(("named", "message"), WRONG_SIZES, ids=str)
+def test_errors_of_the_constructor_are_of_torchs_types(named, message):
+    sizes = {"input_size": 5, "hidden_size": 7} | named
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        nn.LSTM(**sizes)
+    said = refusal(theirs.type, lltm_jit.LSTM, **sizes)
+    assert said == f"LSTM(): expected {message}"
+
+
+@pytest.mark.parametrize(("named", "error", "message"), MORE_WRONG, ids=str)
+def test_more_errors_of_the_constructor(named, error, message):
+    with pytest.raises(error, match=rf"^LSTM\(\): expected {message}$"):
         lltm_jit.LSTM(5, 7, **named)
 
 
@@ -99,53 +147,19 @@ def test_dropout_of_one_layer_does_nothing_and_says_so(dropout):
         lltm_jit.GRU(5, 7, dropout=dropout)
 
 
-H, C, PACKED = torch.zeros(1, 3, 7), torch.zeros(1, 3, 7), torch.tensor([3, 3, 3, 3])
-FOREIGN = {
-    "h_0's dtype": ((X, (H.double(), C)), r"h_0 .* dtype of the parameters \(torch.float32\)"),
-    "c_0's dtype": ((X, (H, C.half())), r"c_0 .* parameters .*, but got torch.float16"),
-    "h_0's device": ((X, (H.to("meta"), C)), r"h_0 .* device of the parameters \(cpu\), but got m"),
-    "c_0's device": ((X, (H, C.to("meta"))), r"c_0 .* device of the parameters \(cpu\), but got m"),
-    "c_0's dtype, in parts": (
-        (pack_padded_sequence(torch.zeros(6, 3, 5), [6, 4, 1]), (H, C.half())),
-        r"c_0 .* parameters .*, but got torch.float16",
-    ),
-    "packed": ((PackedSequence(torch.zeros(12, 5).double(), PACKED),), "input .* torch.float64"),
-    "packed sizes": ((PackedSequence(torch.zeros(12, 6), PACKED),), "5 features, but got 6"),
-    "packed rank": ((PackedSequence(torch.zeros(12), PACKED),), "2 dimensions, but got .*12"),
-}
-
-
-@pytest.mark.parametrize("normed", [False, True])
-@pytest.mark.parametrize("way", FOREIGN)
-def test_errors_name_the_layer_and_its_argument(way, normed):
-    """As their user knows them, and not what a parametrisation calls its class."""
-    args, message = FOREIGN[way]
-    layer = lltm_jit.LSTM(5, 7)
-    layer = weight_norm(layer, "weight_hh_l0") if normed else layer
-    with pytest.raises((RuntimeError, ValueError), match=r"^LSTM\(\): expected .*" + message):
-        layer(*args)
-
-
 def test_errors_name_a_parameter_unlike_the_others():
     layer = lltm_jit.GRU(5, 7, 2)
     layer.weight_hh_l1 = nn.Parameter(layer.weight_hh_l1.double())
-    expected = (
-        r"^GRU\(\): expected weight_hh_l1 to have the dtype of weight_ih_l0 \(torch.float32\)"
-    )
-    with pytest.raises(RuntimeError, match=expected):
-        layer(X)
-    with pytest.raises(
-        RuntimeError, match=r"^GRU\(\): expected the parameters to be half, .*complex"
-    ):
-        lltm_jit.GRU(5, 7, dtype=torch.complex64)(X.to(torch.complex64))
+    expected = "GRU(): expected weight_hh_l1 to have the dtype of weight_ih_l0 (torch.float32)"
+    assert refusal(RuntimeError, layer, X).startswith(expected)
+    layer = lltm_jit.GRU(5, 7, dtype=torch.complex64)
+    said = refusal(RuntimeError, layer, X.to(torch.complex64))
+    assert said.startswith("GRU(): expected the parameters to be half, ")
+    assert "complex" in said
 
 
 REPLACED = {
-    "a shape": (
-        lambda w: w.detach()[:3],
-        RuntimeError,
-        r"have shape \[28, .\], but got \[3",
-    ),
+    "a shape": (lambda w: w.detach()[:3], RuntimeError, r"have shape \[28, .\], but got \[3"),
     "sparse": (lambda w: w.detach().to_sparse(), RuntimeError, "be a dense tensor, but got layout"),
     "none": (lambda w: None, TypeError, "be a tensor, but got None"),
 }
@@ -160,14 +174,6 @@ def test_errors_name_a_parameter_that_was_replaced(way, name):
     setattr(layer, name, None if weight is None else nn.Parameter(weight))
     with pytest.raises(error, match=rf"^LSTM\(\): expected {name} to {message}"):
         layer(X)
-
-
-def test_sparse_inputs_and_states_are_refused():
-    layer = lltm_jit.GRU(5, 7)
-    for name, args in {"input": (X.to_sparse(),), "h_0": (X, H.to_sparse())}.items():
-        message = rf"^GRU\(\): expected {name} to be a dense tensor, but got layout torch.sparse"
-        with pytest.raises(RuntimeError, match=message):
-            layer(*args)
 
 
 NAMED = ["LLTM", "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"]
@@ -195,30 +201,19 @@ def test_layers_of_different_sizes_are_refused(gradients):
         layer(torch.randn(5, 2, 3))
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+# Also where the kernel of the steps adds the bias, and where one copies both directions' weights.
 @pytest.mark.parametrize(
-    ("bias", "message"),
+    ("name", "wrong", "message"),
     [
-        (torch.zeros(32).double(), r"dtype of weight_ih_l0 \(torch.float32\)"),
-        (torch.zeros(8), r"bias_ih_l0 to have shape \[32\], but got \[8\]"),
+        ("bias_ih_l0", torch.zeros(32).double(), r"dtype of weight_ih_l0 \(torch.float32\)"),
+        ("bias_ih_l0", torch.zeros(8), r"bias_ih_l0 to have shape \[32\], but got \[8\]"),
+        ("weight_ih_l0_reverse", torch.zeros(32, 3).half(), "weight_ih_l0_reverse"),
+        ("weight_ih_l0_reverse", torch.zeros(32, 11), "weight_ih_l0_reverse"),
     ],
-    ids=["dtype", "shape"],
+    ids=["dtype", "shape", "other dtype", "other shape"],
 )
-def test_a_wrong_bias_of_the_input_is_refused(device, bias, message):
-    """Also where the kernel of the steps adds it."""
-    layer = lltm_jit.LSTM(3, 8, device=device)
-    layer.bias_ih_l0 = nn.Parameter(bias.to(device))
+def test_a_wrong_parameter_is_refused_without_gradients(device, name, wrong, message):
+    layer = lltm_jit.LSTM(3, 8, bidirectional="reverse" in name, device=device)
+    setattr(layer, name, nn.Parameter(wrong.to(device)))
     with torch.no_grad(), pytest.raises(RuntimeError, match=message):
-        layer(torch.randn(5, 2, 3, device=device))
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-@pytest.mark.parametrize(
-    "weight", [torch.zeros(32, 3).half(), torch.zeros(32, 11)], ids=["dtype", "shape"]
-)
-def test_a_wrong_weight_of_the_other_direction_is_refused(device, weight):
-    """Also where one kernel copies both directions' weights."""
-    layer = lltm_jit.LSTM(3, 8, bidirectional=True, device=device)
-    layer.weight_ih_l0_reverse = nn.Parameter(weight.to(device))
-    with torch.no_grad(), pytest.raises(RuntimeError, match="weight_ih_l0_reverse"):
         layer(torch.randn(5, 2, 3, device=device))

@@ -1,104 +1,92 @@
 """The layers against torch's own, and what they have beyond them."""
 
-import copy
-import itertools
 import math
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from op_testing import ACTIVATIONS, DEVICES, assert_accurate, needs_gpu
-from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, layer_reference, tensors
+from layer_testing import (
+    ALL_THEIRS,
+    LAYERS,
+    THEIRS,
+    as_list,
+    as_state,
+    assert_alike,
+    derivatives,
+    layer_reference,
+    like,
+    pair,
+    states_of,
+    tensors,
+)
+from op_testing import ACTIVATIONS, DEVICES, needs_gpu
+from sequence_testing import all_accurate
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import lltm_jit
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
+FLAGS = dict.fromkeys(("bias", "batch_first", "bidirectional"), st.booleans())
 
-def states_of(layer: RecurrentLayer, batch_size: int, **kwargs) -> torch.Tensor | tuple:
-    size = (layer.num_layers * layer._directions, batch_size, layer.hidden_size)
-    states = tuple(
-        torch.randn(size, dtype=torch.double, **kwargs) for _ in range(layer.cell.states)
+
+@pytest.mark.parametrize("device", DEVICES)
+@given(
+    kind=st.sampled_from([*ALL_THEIRS]),
+    sizes=st.tuples(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3)),
+    flags=st.fixed_dictionaries(FLAGS),
+    steps=st.integers(1, 12),
+    rows=st.integers(1, 20),
+    with_state=st.booleans(),
+    form=st.sampled_from(["padded", "packed", "unbatched"]),
+    seed=st.integers(0, 1000),
+)
+def test_torchs_own_layers_give_the_same(
+    kind, sizes, flags, steps, rows, with_state, form, seed, device
+):
+    torch.manual_seed(seed)
+    layers, first = (
+        pair(kind, *sizes, **flags, dtype=torch.double, device=device),
+        flags["batch_first"],
     )
-    return states if len(states) > 1 else states[0]
-
-
-def assert_same(ours, theirs, our_layer, their_layer, *inputs) -> None:
-    """Results, and the gradients of inputs and parameters."""
-    ours, theirs = tensors(ours), tensors(theirs)
-    torch.testing.assert_close(ours, theirs)
-    weights = [torch.randn_like(tensor) for tensor in theirs]
-    found = []
-    for results, layer in ((ours, our_layer), (theirs, their_layer)):
-        loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
-        leaves = [*inputs, *layer.parameters()]
-        found.append(torch.autograd.grad(loss, leaves, retain_graph=True))
-    torch.testing.assert_close(*found)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@given(data=st.data())
-def test_torchs_own_layers_give_the_same(device, data):
-    """300 random configurations, by both devices' and both layers' share."""
-    kind = data.draw(st.sampled_from([*ALL_THEIRS]))
-    sizes = {
-        "input_size": data.draw(st.integers(1, 9)),
-        "hidden_size": data.draw(st.integers(1, 40)),
-        "num_layers": data.draw(st.integers(1, 3)),
-    }
-    flags = {
-        name: data.draw(st.booleans(), name) for name in ("bias", "batch_first", "bidirectional")
-    }
-    steps, batch_size = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20))
-    torch.manual_seed(data.draw(st.integers(0, 1000)))
-    theirs = ALL_THEIRS[kind](**sizes, **flags, dtype=torch.double, device=device)
-    ours = ALL_LAYERS[kind](**sizes, **flags, dtype=torch.double, device=device)
-    ours.load_state_dict(theirs.state_dict())
-    with_state = data.draw(st.booleans(), "state")
-    state = states_of(ours, batch_size, device=device, requires_grad=True) if with_state else None
-    form = data.draw(st.sampled_from(["padded", "packed", "unbatched"]))
-    x = torch.randn(batch_size, steps, sizes["input_size"], dtype=torch.double, device=device)
-    x = (x if flags["batch_first"] else x.transpose(0, 1)).detach().requires_grad_()
-    leaves = [x] if state is None else [x, *([state] if torch.is_tensor(state) else state)]
+    options = {"dtype": torch.double, "device": device}
+    state = states_of(layers[0], rows, requires_grad=True, **options) if with_state else None
+    x = torch.randn(*((rows, steps) if first else (steps, rows)), sizes[0], **options)
+    leaves = [x.requires_grad_(), *as_list(state)]
     if form == "unbatched":
-        whole = x.select(0 if flags["batch_first"] else 1, 0)
-        part = state
-        if state is not None:
-            # cuDNN wants it whole.
-            part = (
-                state[:, 0].contiguous()
-                if torch.is_tensor(state)
-                else tuple(s[:, 0].contiguous() for s in state)
-            )
-        assert_same(ours(whole, part), theirs(whole, part), ours, theirs, *leaves)
-        return
-    given_input = x
-    if form == "packed":
-        lengths = torch.randint(1, steps + 1, (batch_size,))
-        given_input = pack_padded_sequence(
-            x, lengths, batch_first=flags["batch_first"], enforce_sorted=False
-        )
-    assert_same(ours(given_input, state), theirs(given_input, state), ours, theirs, *leaves)
+        x = x.select(0 if first else 1, 0)
+        if with_state:  # which cuDNN wants whole
+            state = as_state([s[:, 0].contiguous() for s in as_list(state)])
+    elif form == "packed":
+        lengths = torch.randint(1, steps + 1, (rows,))
+        x = pack_padded_sequence(x, lengths, batch_first=first, enforce_sorted=False)
+    assert_alike(layers, x, state, leaves=leaves)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
-def test_a_layer_is_its_equations(kind, batch_first, device):
-    """Those in its docstring, with a batch and without one."""
-    options = {"batch_first": batch_first, "bidirectional": True, "device": device}
-    layer = LAYERS[kind](5, 7, 2, dtype=torch.double, **options)
-    x = torch.randn(4, 2, 5, dtype=torch.double, device=device)
-    state = states_of(layer, 2, device=device)
-    single = torch.is_tensor(state)
-    expected, last = layer_reference(layer, x, [state] if single else state)
-    output, *ends = tensors(layer(x.transpose(0, 1) if batch_first else x, state))
-    output = output.transpose(0, 1) if batch_first else output
-    torch.testing.assert_close([output, *ends], [expected, *last])
-    found = tensors(layer(x[:, 0], state[:, 0] if single else tuple(s[:, 0] for s in state)))
-    torch.testing.assert_close(found, [tensor[:, 0] for tensor in (expected, *last)])
+@pytest.mark.parametrize("how", ["plainly", "together", "in pieces"])
+@pytest.mark.parametrize("form", ["batch", "batch first", "lengths and resets"])
+def test_a_layer_is_its_equations(kind, form, how, path, monkeypatch):
+    """Those in its docstring: results, and derivatives of two orders."""
+    options = {"dtype": torch.double, "device": path}
+    sizes = {"num_layers": 2, "bidirectional": True, "batch_first": form == "batch first"}
+    layer = LAYERS[kind](2, 3, **sizes, checkpoint=2 * (how == "in pieces"), **options)
+    if how == "together":  # as on a GPU, where both directions run in one call
+        monkeypatch.setattr(RecurrentLayer, "_together", lambda *_: True)
+    x, named = torch.randn(5, 3, 2, **options, requires_grad=True), {}
+    state = states_of(layer, 3, **options, requires_grad=True)
+    if form == "lengths and resets":
+        named = {"lengths": [5, 0, 3], "reset": torch.rand(5, 3, device=path) < 0.3}
+    output, *ends = tensors(layer(x.transpose(0, 1) if layer.batch_first else x, state, **named))
+    found = [output.transpose(0, 1) if layer.batch_first else output, *ends]
+    expected, last = layer_reference(layer, x, as_list(state), **named)
+    torch.testing.assert_close(found, [expected, *last])
+    leaves = [x, *as_list(state), *layer.parameters()]
+    both = (derivatives(each, leaves, orders=2) for each in (found, [expected, *last]))
+    torch.testing.assert_close(*both)
+    if not named:
+        single = tensors(layer(x[:, 0], as_state([s[:, 0] for s in as_list(state)])))
+        torch.testing.assert_close(single, [tensor[:, 0] for tensor in (expected, *last)])
 
 
 @pytest.mark.parametrize("prefix", ["", "cell."])
@@ -118,49 +106,27 @@ def test_lltm_loads_a_cell(prefix, shape):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("lengths", [None, [7, 9]])
-def test_a_reset_cuts_the_sequence(kind, bidirectional, lengths):
-    """Each piece is computed as a sequence of its own."""
-    layer = LAYERS[kind](5, 7, bidirectional=bidirectional, dtype=torch.double)
-    x = torch.randn(9, 2, 5, dtype=torch.double, requires_grad=True)
-    reset = torch.zeros(9, 2, dtype=torch.bool)
-    reset[3, 0] = reset[4, 0] = reset[6, 1] = reset[8, 0] = True
-    output, _ = layer(x, reset=reset, lengths=lengths)
-    for row in range(2):
-        end = 9 if lengths is None else lengths[row]
-        cuts = [0, *(t for t in range(1, end) if reset[t, row]), end]
-        pieces = [layer(x[a:b, row])[0] for a, b in itertools.pairwise(cuts)]
-        torch.testing.assert_close(output[:end, row], torch.cat(pieces))
-        assert (output[end:, row] == 0).all()
-
-
-@pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.double, torch.half], ids=str)
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("steps", [1, 4, 100])
 def test_checkpoints_change_nothing(kind, steps, dtype, device):
-    kept = {"bidirectional": True, "dtype": dtype, "device": device}
-    plain = LAYERS[kind](5, 7, 2, **kept)
-    pieces = LAYERS[kind](5, 7, 2, checkpoint=steps, **kept)
-    pieces.load_state_dict(plain.state_dict())
+    options = {"bidirectional": True, "dtype": dtype, "device": device}
+    plain = LAYERS[kind](5, 7, 2, **options)
+    pieces = like(plain, 5, 7, 2, checkpoint=steps, **options)
+    wide = like(plain, 5, 7, 2, **options | {"dtype": torch.double})
     x = torch.randn(9, 3, 5, dtype=dtype, device=device, requires_grad=True)
     reset = torch.rand(9, 3, device=device) < 0.3
     found = []
-    for layer, leaf in ((pieces, x), (copy.deepcopy(plain).double(), x.double()), (plain, x)):
+    for layer, leaf in ((pieces, x), (wide, x.double()), (plain, x)):
         results = tensors(layer(leaf, reset=reset, lengths=[9, 4, 6]))
         loss = sum((r * torch.arange(r.size(-1)).to(r) / 4).sum() for r in results)
-        found.append([*results, *torch.autograd.grad(loss, [leaf, *layer.parameters()])])
-    for number, (ours, exact, usual) in enumerate(zip(*found, strict=True)):
-        # The pieces' gradients of parameters are added in their dtype.
-        sums = math.ceil(9 / steps) if number > len(results) else 1
-        assert_accurate(ours, exact, usual, ulps=sums, sums=True, parts=ACTIVATIONS)
+        found.append([results, torch.autograd.grad(loss, [leaf, *layer.parameters()])])
+    results, gradients = zip(*found, strict=True)
+    all_accurate(*results, sums=True, parts=ACTIVATIONS)
+    # The pieces' gradients of parameters are added in their dtype.
+    all_accurate(*gradients, ulps=math.ceil(9 / steps), sums=True, parts=ACTIVATIONS)
 
 
 def test_checkpoints_take_less_memory():
-    """Tensors that autograd keeps, in bytes."""
 
     def kept(checkpoint: int) -> int:
         layer, seen = lltm_jit.LSTM(4, 64, checkpoint=checkpoint), {}
@@ -194,19 +160,11 @@ def test_training_takes_no_more_memory_than_torchs(kind):
     assert 0 < peaks[0] <= peaks[1]
 
 
-@pytest.mark.parametrize("kind", LAYERS)
 def test_dropout_is_between_the_layers(kind):
-    torch.manual_seed(0)
     layer = LAYERS[kind](5, 7, 2, dropout=1.0)
     x = torch.randn(4, 3, 5)
-    top = LAYERS[kind](7, 7)
-    top.load_state_dict(
-        {
-            name.replace("l1", "l0"): value
-            for name, value in layer.state_dict().items()
-            if name.endswith("l1")
-        }
-    )
+    top, state = LAYERS[kind](7, 7), layer.state_dict()
+    top.load_state_dict({name: state[name.replace("l0", "l1")] for name in top.state_dict()})
     torch.testing.assert_close(layer(x)[0], top(torch.zeros(4, 3, 7))[0])
     layer.eval()
     assert not torch.equal(layer(x)[0], top(torch.zeros(4, 3, 7))[0])
@@ -214,7 +172,6 @@ def test_dropout_is_between_the_layers(kind):
 
 def test_how_it_prints():
     layer = lltm_jit.GRU(5, 7, num_layers=2, batch_first=True, dropout=0.5, checkpoint=8)
-    expected = "GRU(5, 7, num_layers=2, batch_first=True, dropout=0.5, checkpoint=8)"
-    assert str(layer) == expected
+    assert str(layer) == "GRU(5, 7, num_layers=2, batch_first=True, dropout=0.5, checkpoint=8)"
     assert str(lltm_jit.LSTM(3, 12, num_heads=3)) == "LSTM(3, 12, num_heads=3)"
     assert str(lltm_jit.LSTM(5, 7)) == str(nn.LSTM(5, 7))

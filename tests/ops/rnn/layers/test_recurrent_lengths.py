@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
-from op_testing import DEVICES, needs_gpu
-from sequence_testing import LAYERS, THEIRS, peak_of, tensors
-from test_recurrent_layers import assert_same, states_of
-from torch import Tensor
+from layer_testing import (
+    LAYERS,
+    THEIRS,
+    as_list,
+    assert_alike,
+    derivatives,
+    pair,
+    states_of,
+    tensors,
+    with_gradients,
+)
+from op_testing import needs_gpu
+from sequence_testing import peak_of
 from torch.nn.utils.rnn import (
     PackedSequence,
     pack_padded_sequence,
@@ -21,19 +31,20 @@ import lltm_jit
 from lltm_jit.ops.rnn.recurrent_layer.parts import parts_of
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("bidirectional", [False, True])
 def test_lengths_stand_in_for_packing(kind, bidirectional, device):
     layer = LAYERS[kind](5, 7, 2, bidirectional=bidirectional, dtype=torch.double, device=device)
-    lengths = [4, 1, 6, 3]
+    lengths, state = [4, 1, 6, 3], states_of(layer, 4, device=device)
     x = torch.randn(6, 4, 5, dtype=torch.double, device=device, requires_grad=True)
-    state = states_of(layer, 4, device=device)
-    packed, packed_state = layer(pack_padded_sequence(x, lengths, enforce_sorted=False), state)
-    expected = (pad_packed_sequence(packed, total_length=6)[0], packed_state)
-    for given_lengths in (lengths, torch.tensor(lengths)):
-        actual = layer(x, state, lengths=given_lengths)
-        assert_same(actual, expected, layer, layer, x)
+
+    def packed():
+        output, last = layer(pack_padded_sequence(x, lengths, enforce_sorted=False), state)
+        return pad_packed_sequence(output, total_length=6)[0], last
+
+    leaves = [x, *layer.parameters()]
+    for given in (lengths, torch.tensor(lengths)):
+        both = [tensors(results) for results in (layer(x, state, lengths=given), packed())]
+        torch.testing.assert_close(*both)
+        torch.testing.assert_close(*(derivatives(results, leaves) for results in both))
 
 
 @needs_gpu
@@ -46,19 +57,8 @@ def test_lengths_on_a_gpu_beyond_the_steps_are_all_of_them(dtype):
     torch.testing.assert_close(actual, layer(x, lengths=[4, 0, 3]))
 
 
-def test_an_empty_sequence_keeps_its_state():
-    layer = lltm_jit.GRU(5, 7)
-    state = torch.randn(1, 2, 7)
-    output, last = layer(torch.randn(4, 2, 5), state, lengths=[0, 4])
-    assert (output[:, 0] == 0).all()
-    torch.testing.assert_close(last[0, 0], state[0, 0])
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_behind_the_ends_is_not_read(value, kind, device):
-    """Neither in results nor in gradients, of the second order too."""
     layer = LAYERS[kind](5, 7, 2, bidirectional=True, dtype=torch.double, device=device)
     lengths = [4, 1, 6, 0]
     x = torch.randn(6, 4, 5, dtype=torch.double, device=device)
@@ -68,13 +68,8 @@ def test_what_is_behind_the_ends_is_not_read(value, kind, device):
         given = x.clone()
         for row, length in enumerate(lengths):
             given[length:, row] = padding
-        given.requires_grad_()
-        results = tensors(layer(given, state, lengths=lengths, reset=reset))
-        leaves = [given, *layer.parameters()]
-        loss = sum(result.square().sum() for result in results)
-        first = torch.autograd.grad(loss, leaves, create_graph=True)
-        second = torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
-        found.append([*results, *first, *second])
+        leaf, named = given.requires_grad_(), {"lengths": lengths, "reset": reset}
+        found.append(with_gradients(layer, leaf, state, leaves=[leaf], orders=2, **named))
     assert all(tensor.isfinite().all() for tensor in found[1])
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
@@ -97,22 +92,14 @@ def test_a_reset_mask_may_have_one_feature(shape):
         ({"lengths": torch.tensor([1, 99, 2])}, "lengths from 0 to 4, .* but got 99"),
         ({"lengths": torch.tensor([1, 2, -3])}, "lengths from 0 to 4, .* but got -3"),
         ({"lengths": torch.ones(3)}, "lengths to be whole numbers, but got dtype torch.float32"),
-        (
-            {"reset": torch.zeros(4, 3, 5)},
-            r"reset to have shape \[steps, batch\] = \[4, 3\], but got \[4, 3, 5\]",
-        ),
-        (
-            {"reset": torch.zeros(4, 3, device="meta")},
-            r"^LSTM\(\): expected reset to have the device of input \(cpu\), but got meta",
-        ),
+        ({"reset": torch.zeros(4, 3, 5)}, r"reset .* \[4, 3\], but got \[4, 3, 5\]"),
+        ({"reset": torch.zeros(4, 3).to("meta")}, r"reset .* of input \(cpu\), but got meta"),
     ],
+    ids=str,
 )
 def test_errors_of_lengths_and_resets(named, message):
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match=rf"^LSTM\(\): expected {message}"):
         lltm_jit.LSTM(5, 7)(torch.zeros(4, 3, 5), **named)
-
-
-# ----------------------------------------------------------------------------- packed sequences --
 
 
 def test_a_packed_sequence_takes_no_lengths():
@@ -132,39 +119,27 @@ LENGTHS = {
 
 
 def test_how_many_parts_there_are():
-    parts = {
-        name: parts_of(pack_sequence([torch.zeros(n) for n in lengths]).batch_sizes.tolist())
-        for name, lengths in LENGTHS.items()
-    }
-    assert [len(parts[name]) for name in LENGTHS] == [1, 2, 3, 1, 2]
+    packed = [pack_sequence([torch.zeros(n) for n in each]) for each in LENGTHS.values()]
+    assert [len(parts_of(each.batch_sizes.tolist())) for each in packed] == [1, 2, 3, 1, 2]
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpoint", [0, 2])
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("kind", THEIRS)
 def test_packed_in_parts_is_what_torchs_layers_give(kind, lengths, checkpoint, device):
-    numbers = LENGTHS[lengths]
-    order = torch.randperm(len(numbers)).tolist()
-    theirs = THEIRS[kind](5, 7, 2, bidirectional=True, dtype=torch.double, device=device)
-    sizes = {"bidirectional": True, "checkpoint": checkpoint, "dtype": torch.double}
-    ours = LAYERS[kind](5, 7, 2, **sizes, device=device)
-    ours.load_state_dict(theirs.state_dict())
-    rows = [
-        torch.randn(numbers[i], 5, dtype=torch.double, device=device, requires_grad=True)
-        for i in order
-    ]
-    for state in (None, states_of(ours, len(rows), device=device, requires_grad=True)):
-        packed = pack_sequence(rows, enforce_sorted=False)
-        given = [] if state is None else [state] if isinstance(state, Tensor) else list(state)
-        found, expected = ours(packed, state), theirs(packed, state)
-        for actual, right in zip(found[0][1:], expected[0][1:], strict=True):
-            assert torch.equal(actual, right)
-        assert_same(found, expected, ours, theirs, *rows, *given)
+    layers = pair(kind, 5, 7, 2, bidirectional=True, dtype=torch.double, device=device)
+    layers[0].checkpoint = checkpoint
+    options = {"dtype": torch.double, "device": device, "requires_grad": True}
+    order = torch.randperm(len(LENGTHS[lengths])).tolist()
+    rows = [torch.randn(LENGTHS[lengths][i], 5, **options) for i in order]
+    packed = pack_sequence(rows, enforce_sorted=False)
+    for state in (None, states_of(layers[0], len(rows), **options)):
+        facts = [layer(packed, state)[0][1:] for layer in layers]
+        torch.testing.assert_close(*facts, rtol=0, atol=0)
+        assert_alike(layers, packed, state, leaves=[*rows, *as_list(state)])
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 def test_a_long_sum_keeps_its_bits_between_parts(dtype, device):
     """The LLTM's cell, which is wider than the state that goes from part to part."""
@@ -183,10 +158,7 @@ def test_a_long_sum_keeps_its_bits_between_parts(dtype, device):
 @pytest.mark.parametrize("kind", THEIRS)
 def test_a_long_sequence_among_short_ones_takes_little_memory(kind):
     sizes = pack_sequence([torch.zeros(n) for n in (400, *[4] * 31)]).batch_sizes
-    data = torch.randn(int(sizes.sum()), 32, requires_grad=True)
-    peaks = []
-    for layers in (LAYERS, THEIRS):
-        layer = layers[kind](32, 32, bidirectional=True)
-        packed = PackedSequence(data, sizes)
-        peaks.append(peak_of(lambda: layer(packed)[0].data.sum().backward()))  # noqa: B023
-    assert 0 < peaks[0] <= 1.5 * peaks[1]
+    packed = PackedSequence(torch.randn(int(sizes.sum()), 32, requires_grad=True), sizes)
+    layers = pair(kind, 32, 32, bidirectional=True)
+    ours, theirs = (peak_of(partial(with_gradients, layer, packed)) for layer in layers)
+    assert 0 < ours <= 1.5 * theirs

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
-from op_testing import DEVICES, bits, needs_gpu
-from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, tensors
-from test_recurrent_layers import assert_same, states_of
+from layer_testing import (
+    ALL_THEIRS,
+    LAYERS,
+    THEIRS,
+    as_list,
+    as_state,
+    derivatives,
+    pair,
+    states_of,
+    tensors,
+    with_gradients,
+)
+from op_testing import bits, needs_gpu
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import lltm_jit
 
@@ -25,12 +36,10 @@ def test_dropout_has_the_statistics_of_torchs(kind, packed):
     A CPU draws torch's mask: see below. With 4000 rows a probability of 0.35 in place of 0.3 is ten
     standard errors off.
     """
-    rows, sizes = 4000, {"num_layers": 2, "dropout": 0.3, "device": "cuda"}
-    theirs, ours = THEIRS[kind](3, 8, **sizes), LAYERS[kind](3, 8, **sizes)
+    rows, (ours, theirs) = 4000, pair(kind, 3, 8, 2, dropout=0.3, device="cuda")
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in (*ours.parameters(), *theirs.parameters()):
             parameter.mul_(2)
-    ours.load_state_dict(theirs.state_dict())
     x = torch.randn(5, 1, 3, device="cuda").expand(-1, rows, -1)
     x = pack_padded_sequence(x, [5] * rows) if packed else x
     found = []
@@ -50,62 +59,45 @@ GIVEN = {"padded": None, "packed, in one part": [9, 8, 6, 6], "packed": [40, 3, 
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("kind", THEIRS)
 def test_dropout_draws_torchs_mask(kind, given, batch_first, bidirectional):
     """With the same seed, on a CPU; cuDNN has a generator of its own."""
-    sizes = {"dropout": 0.3, "bidirectional": bidirectional, "batch_first": batch_first}
-    sizes |= {"proj_size": 4} if kind == "LSTM" and batch_first else {}
-    theirs, ours = THEIRS[kind](3, 8, 3, **sizes), LAYERS[kind](3, 8, 3, **sizes)
-    ours.load_state_dict(theirs.state_dict())
-    lengths = GIVEN[given]
-    x = (
-        torch.randn(4, 6, 3)
-        if lengths is None
-        else pack_sequence([torch.randn(n, 3) for n in lengths])
-    )
+    options = {"dropout": 0.3, "bidirectional": bidirectional, "batch_first": batch_first}
+    options |= {"proj_size": 4} if kind == "LSTM" and batch_first else {}
+    x, lengths = torch.randn(4, 6, 3), GIVEN[given]
+    if lengths is not None:
+        x = pack_sequence([torch.randn(n, 3) for n in lengths])
     found = []
-    for layer in (ours, theirs):
+    for layer in pair(kind, 3, 8, 3, **options):
         torch.manual_seed(0)
-        output, *states = tensors(layer(x))
-        loss = output.square().sum() + sum(state.sum() for state in states)
-        found.append([output, *states, *torch.autograd.grad(loss, [*layer.parameters()])])
+        found.append(with_gradients(layer, x))
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
 @pytest.mark.parametrize("kind", ALL_THEIRS)
 def test_numbers_that_are_not_finite_are_where_torch_has_them(kind, value, device):
     """In results, and in the gradients of the inputs; some rows have none. torch's are on a CPU."""
-    sizes = {"num_layers": 2, "bidirectional": True, "dtype": torch.double}
-    theirs = ALL_THEIRS[kind](3, 7, **sizes)
-    ours = ALL_LAYERS[kind](3, 7, **sizes, device=device)
-    ours.load_state_dict(theirs.state_dict())
+    ours, theirs = pair(kind, 3, 7, 2, bidirectional=True, dtype=torch.double)
+    ours.to(device)
     for poisoned in ("input", "state"):
-        x = torch.randn(6, 4, 3, dtype=torch.double)
-        state = states_of(ours, 4)
-        first = state if isinstance(state, Tensor) else state[0]
+        x, state = torch.randn(6, 4, 3, dtype=torch.double), as_list(states_of(ours, 4))
         if poisoned == "input":
             x[2, 1, 0] = value
         else:
-            first[0, 3, 2] = value
+            state[0][0, 3, 2] = value
         found = []
         for layer, place in ((ours, device), (theirs, "cpu")):
-            given = x.clone().requires_grad_()
-            moved = [t.to(place) for t in (state if isinstance(state, tuple) else [state])]
-            results = tensors(layer(given.to(place), tuple(moved) if len(moved) > 1 else moved[0]))
-            loss = sum(result.square().sum() for result in results)
-            found.append([*(r.cpu() for r in results), *torch.autograd.grad(loss, given)])
+            leaf = x.clone().requires_grad_()
+            results = tensors(layer(leaf.to(place), as_state([t.to(place) for t in state])))
+            found.append([*(r.cpu() for r in results), *derivatives(results, [leaf])])
         torch.testing.assert_close(*found, equal_nan=True)
         assert found[0][0][:, 0].isfinite().all()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpoint", [0, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_frozen_parameters_change_no_others_gradient(kind, checkpoint, device):
     layer = LAYERS[kind](5, 7, 2, bidirectional=True, checkpoint=checkpoint, device=device)
     x = torch.randn(4, 3, 5, device=device, requires_grad=True)
@@ -126,9 +118,6 @@ def test_frozen_parameters_change_no_others_gradient(kind, checkpoint, device):
     layer.requires_grad_(False)
     assert gradients() == {"input": everything["input"]}
     assert not layer(x.detach())[0].requires_grad
-
-
-# ------------------------------------------------------------------------------------- processes --
 
 
 def _double(layer: nn.Module, x: Tensor, result: Tensor) -> None:
@@ -154,35 +143,19 @@ def test_a_spawned_process_shares_parameters(kind):
     assert torch.equal(layer.weight_hh_l0, 2 * weight)
 
 
-class Encoded(Dataset):
-    """What a layer makes of sequences, where they are loaded."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        self.layer = layer
-        self.sequences = torch.randn(4, 30, 5)
-
-    def __len__(self) -> int:
-        return len(self.sequences)
-
-    def __getitem__(self, index: int) -> Tensor:
-        with torch.no_grad():
-            return self.layer(self.sequences[index])[0]
-
-
 def test_workers_that_load_data_run_a_layer():
     """Forked after this process has used all its threads."""
-    data = Encoded(lltm_jit.GRU(5, 300))
-    expected = torch.stack([data[i] for i in range(len(data))])
-    loader = DataLoader(
-        data, batch_size=2, num_workers=1, timeout=60, multiprocessing_context="fork"
-    )
-    assert torch.equal(torch.cat(list(loader)), expected)
+    layer, data = lltm_jit.GRU(5, 300), torch.randn(4, 30, 5)
+
+    @torch.no_grad()
+    def encoded(sequences: list[Tensor]) -> Tensor:
+        return torch.stack([layer(sequence)[0] for sequence in sequences])
+
+    named = {"num_workers": 1, "timeout": 60, "multiprocessing_context": "fork"}
+    loader = DataLoader(data, batch_size=2, collate_fn=encoded, **named)
+    assert torch.equal(torch.cat(list(loader)), encoded(list(data)))
 
 
-# -------------------------------------------------------------------------------------- defaults --
-
-
-@pytest.mark.parametrize("kind", LAYERS)
 def test_the_default_dtype_and_device_are_those_of_torch(kind):
     torch.set_default_dtype(torch.double)
     try:
@@ -197,22 +170,18 @@ def test_the_default_dtype_and_device_are_those_of_torch(kind):
         assert layer(torch.randn(4, 3, 5))[0].is_meta
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpoint", [0, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_another_default_device_changes_nothing(kind, checkpoint, device):
-    layer = LAYERS[kind](
-        5, 7, 2, bidirectional=True, checkpoint=checkpoint, dtype=torch.double, device=device
-    )
+    options = {"bidirectional": True, "dtype": torch.double, "device": device}
+    layer = LAYERS[kind](5, 7, 2, checkpoint=checkpoint, **options)
     x = torch.randn(9, 4, 5, dtype=torch.double, device=device, requires_grad=True)
-    reset = torch.rand(9, 4, device=device) < 0.3
-    packed = pack_padded_sequence(x, [9, 2, 2, 1])
-    for args, named in (
-        ((x,), {"lengths": [9, 2, 2, 1], "reset": reset}),
-        ((packed,), {}),
-        ((x[:, 0],), {}),
-    ):
-        expected = layer(*args, **named)
+    named = {"lengths": [9, 2, 2, 1], "reset": torch.rand(9, 4, device=device) < 0.3}
+    packed = pack_padded_sequence(x, named["lengths"])
+    for run in (partial(layer, x, **named), partial(layer, packed), partial(layer, x[:, 0])):
+        expected = tensors(run())
         with torch.device("meta"):
-            found = layer(*args, **named)
-            assert_same(found, expected, layer, layer, x)
+            found = tensors(run())
+            torch.testing.assert_close(found, expected)
+            leaves = [x, *layer.parameters()]
+            gradients = [derivatives(r, leaves, retain_graph=True) for r in (found, expected)]
+            torch.testing.assert_close(*gradients)

@@ -8,17 +8,9 @@ import warnings
 
 import pytest
 import torch
-from op_testing import ACTIVATIONS, DEVICES, assert_accurate, bits
-from sequence_testing import (
-    CELLS,
-    LAYERS,
-    THEIRS,
-    cell_of,
-    inputs_of,
-    reference,
-    tensors,
-    with_gradients,
-)
+from layer_testing import LAYERS, THEIRS, as_state, derivatives, tensors, with_gradients
+from op_testing import ACTIVATIONS, bits
+from sequence_testing import all_accurate, cell_of, inputs_of, reference, saved_and_loaded
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, parametrize
 from torch.nn.utils.parametrizations import weight_norm
@@ -27,12 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 from lltm_jit.functional import recurrent_sequence
 
-# ------------------------------------------------------------------------------ mixed precision --
 
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_autocast_of_the_operator(cell, dtype, device):
     """As with casts written out; a float c_0 stays so."""
     inputs = inputs_of(cell, dtype=torch.float, device=device, control=True)
@@ -42,9 +30,8 @@ def test_autocast_of_the_operator(cell, dtype, device):
     with torch.autocast(device, dtype):
         results = recurrent_sequence(cell, *given)
         again = recurrent_sequence(cell, *given._replace(h_0=results[1]))
-    assert [r.dtype for r in results[: 1 + cell_of(cell).states]] == [dtype, dtype, torch.float][
-        : 1 + cell_of(cell).states
-    ]
+    count = 1 + cell_of(cell).states
+    assert [r.dtype for r in results[:count]] == [dtype, dtype, torch.float][:count]
     assert bits(results) == bits(recurrent_sequence(cell, *cast))
     loss = sum(r.float().sum() for r in again)
     found = torch.autograd.grad(loss, given.leaves())
@@ -56,8 +43,9 @@ def test_autocast_of_the_operator(cell, dtype, device):
         results = reference(cell, given._replace(h_0=h))
         return torch.autograd.grad(sum(r.float().sum() for r in results), given.leaves())
 
-    for grad, exact, usual in zip(found, expected(torch.double), expected(dtype), strict=True):
-        assert_accurate(grad.to(dtype), exact, usual, ulps=4, sums=True, parts=ACTIVATIONS)
+    found = [grad.to(dtype) for grad in found]
+    exact, usual = expected(torch.double), expected(dtype)
+    all_accurate(found, exact, usual, ulps=4, sums=True, parts=ACTIVATIONS)
 
 
 def autocast_dtype(kind: str, dtype: torch.dtype, device: str) -> torch.dtype:
@@ -65,11 +53,8 @@ def autocast_dtype(kind: str, dtype: torch.dtype, device: str) -> torch.dtype:
     return torch.float if (kind, device) == ("GRU", "cpu") else dtype
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpointed", [0, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_autocast_of_layers(kind, checkpointed, device):
-    """Results have the dtypes of torch's layers, and are those of a layer that is cast."""
     dtype = torch.bfloat16 if device == "cpu" else torch.half
     x = torch.randn(6, 3, 5, device=device)
     layer = LAYERS[kind](5, 7, 2, bidirectional=True, checkpoint=checkpointed, device=device)
@@ -84,19 +69,16 @@ def test_autocast_of_layers(kind, checkpointed, device):
     assert {t.dtype for t in found[:count]} == {of_results}
     assert {t.dtype for t in tensors(again)} == {of_results}
     assert {t.dtype for t in found[count:]} == {torch.float}
-    exact = with_gradients(copy.deepcopy(layer).double(), x.double())
-    cast = with_gradients(copy.deepcopy(layer).to(dtype), x.to(dtype))
-    for ours, right, usual in zip(found, exact, cast, strict=True):
-        assert_accurate(ours.to(dtype), right, usual, ulps=1, sums=True, parts=ACTIVATIONS)
+    exact, cast = (
+        with_gradients(copy.deepcopy(layer).to(each), x.to(each)) for each in (torch.double, dtype)
+    )
+    all_accurate([t.to(dtype) for t in found], exact, cast, sums=True, parts=ACTIVATIONS)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_autocast_takes_what_torchs_layers_take(kind, device):
-    """Packed sequences, lengths, and a float state."""
     layer, dtype = LAYERS[kind](5, 7, device=device), torch.bfloat16
     x, h = torch.randn(6, 3, 5, device=device), torch.randn(1, 3, 7, device=device)
-    state = h if layer.cell.states == 1 else (h,) * layer.cell.states
+    state = as_state([h] * layer.cell.states)
     with torch.autocast(device, dtype):
         packed, packed_state = layer(pack_padded_sequence(x, [6, 4, 3]), state)
         output, last = layer(x, state, lengths=[6, 4, 3])
@@ -112,11 +94,8 @@ def test_autocast_takes_what_torchs_layers_take(kind, device):
     torch.testing.assert_close(packed_state, last, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_training_with_a_scaler(kind, device):
     """Scaled gradients, clipped, of half layers under autocast bring the loss down."""
-    torch.manual_seed(0)
     layer = LAYERS[kind](5, 16, device=device)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
     scaler = torch.amp.GradScaler(device, init_scale=2.0**10)
@@ -136,28 +115,21 @@ def test_training_with_a_scaler(kind, device):
     assert scaler.get_scale() == 2.0**10
 
 
-# ----------------------------------------------------------------------- what modules must bear --
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoint_around_a_layer(use_reentrant, kind, device):
     """With dropout, whose mask must be the same again; also around a layer with its own."""
-    layer = LAYERS[kind](5, 7, 2, dropout=0.5, checkpoint=0 if use_reentrant else 3)
-    layer.to(device)
+    layer = LAYERS[kind](5, 7, 2, dropout=0.5, checkpoint=0 if use_reentrant else 3, device=device)
     x = torch.randn(8, 3, 5, device=device, requires_grad=True)
-    leaves = [x, *layer.parameters()]
 
     def run(x):
         return tuple(tensors(layer(x)))
 
     def gradients(function):
         torch.manual_seed(0)
-        for leaf in leaves:
-            leaf.grad = None
+        layer.zero_grad()
+        x.grad = None
         sum(result.square().sum() for result in function(x)).backward()
-        return [leaf.grad for leaf in leaves]
+        return [leaf.grad for leaf in (x, *layer.parameters())]
 
     actual = gradients(lambda x: checkpoint(run, x, use_reentrant=use_reentrant))
     assert bits(actual) == bits(gradients(run))
@@ -174,7 +146,6 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("run", RUNS)
 def test_backward_has_the_weights_of_its_forward(run, packed, device):
@@ -188,13 +159,10 @@ def test_backward_has_the_weights_of_its_forward(run, packed, device):
         layer = LAYERS[kind](5, 7, checkpoint=steps, dtype=torch.double, device=device, **options)
         weights = {n: (2 * p.detach()).requires_grad_() for n, p in layer.named_parameters()}
         results = tensors(torch.func.functional_call(layer, weights, (given,)))
-        loss, leaves = sum(result.square().sum() for result in results), [*weights.values()]
-        first = torch.autograd.grad(loss, leaves, create_graph=True)
-        found.append([*first, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)])
+        found.append(derivatives(results, [*weights.values()], orders=2))
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("run", RUNS)
 def test_backward_notices_weights_that_were_changed(run, steps, device):
@@ -213,8 +181,6 @@ def test_backward_notices_weights_that_were_changed(run, steps, device):
         torch.autograd.grad(loss, weights)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_calls_with_other_weights_before_one_backward_pass(kind, device):
     """As weight drop has it: code that puts a tensor in place of a parameter before each call."""
     found, x = [], torch.randn(6, 3, 5, dtype=torch.double, device=device)
@@ -236,40 +202,31 @@ def test_calls_with_other_weights_before_one_backward_pass(kind, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_parametrisation_and_weight_norm(kind, device):
     plain, x = LAYERS[kind](5, 7, device=device), torch.randn(4, 3, 5, device=device)
     normed = weight_norm(copy.deepcopy(plain), "weight_hh_l0")
     torch.testing.assert_close(tensors(normed(x)), tensors(plain(x)))
     size, direction = normed.parametrizations.weight_hh_l0.parameters()
-    names = {id(p): i for i, p in enumerate(normed.parameters())}
-    found = with_gradients(normed, x)[-len(names) :]
     composed = size * direction / direction.norm(dim=1, keepdim=True)
     named = {**dict(plain.named_parameters()), "weight_hh_l0": composed}
-    results = tensors(torch.func.functional_call(plain, named, (x,)))
-    loss = sum(result.square().sum() for result in results)
-    expected = torch.autograd.grad(loss, [size, direction])
-    torch.testing.assert_close([found[names[id(p)]] for p in (size, direction)], list(expected))
+    calls = normed(x), torch.func.functional_call(plain, named, (x,))
+    found = [derivatives(tensors(results), [size, direction]) for results in calls]
+    torch.testing.assert_close(*found)
     parametrize.remove_parametrizations(normed, "weight_hh_l0")
     assert set(normed.state_dict()) == set(plain.state_dict())
     torch.testing.assert_close(tensors(normed(x)), tensors(plain(x)))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
-def test_copies_and_files(kind, device, tmp_path):
+def test_copies_and_files(kind, device):
     options = {"batch_first": True, "bias": False, "bidirectional": True, "device": device}
     layer, x = LAYERS[kind](5, 7, **options), torch.randn(3, 4, 5, device=device)
-    torch.save(layer, tmp_path / "layer.pt")
-    torch.save(layer.state_dict(), tmp_path / "state.pt")
     copies = [
         copy.deepcopy(layer),
         pickle.loads(pickle.dumps(layer)),
-        torch.load(tmp_path / "layer.pt", weights_only=False),
+        saved_and_loaded(torch, layer),
         LAYERS[kind](5, 7, **options),
     ]
-    copies[-1].load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    copies[-1].load_state_dict(saved_and_loaded(torch, layer.state_dict()))
     for other in copies:
         assert bits(tensors(other(x))) == bits(tensors(layer(x)))
         with torch.no_grad():
@@ -277,7 +234,6 @@ def test_copies_and_files(kind, device, tmp_path):
         assert layer.weight_hh_l0.abs().sum() > 0
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_hooks_of_the_node(device):
     given = inputs_of("lstm", device=device).requires_grad()
     output, h_n, c_n = recurrent_sequence("lstm", *given)
@@ -292,7 +248,6 @@ def test_hooks_of_the_node(device):
     assert bits(inner) == bits(grads)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_anomaly_mode_names_the_line_of_the_forward(device):
     gates, *others = inputs_of("gru", device=device).requires_grad()
     with warnings.catch_warnings(record=True) as caught, torch.autograd.detect_anomaly():
@@ -302,8 +257,6 @@ def test_anomaly_mode_names_the_line_of_the_forward(device):
     assert any('recurrent_sequence("gru", gates * torch.nan' in str(w.message) for w in caught)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_deterministic_mode(kind, device, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch demands for products
     layer = LAYERS[kind](5, 32, bidirectional=True, device=device)

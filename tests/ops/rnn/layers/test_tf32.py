@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from layer_testing import LAYERS, THEIRS, pair
 from lltm_testing import cell_inputs, to_double
 from op_testing import bits, needs_gpu, results_and_gradients
-from sequence_testing import LAYERS, THEIRS
 from torch import Tensor, nn
 
 import lltm_jit
@@ -36,6 +36,10 @@ def with_gradients(layer: nn.Module, x: Tensor, grad: Tensor) -> list[Tensor]:
     return [output, *torch.autograd.grad(output, [x, *layer.parameters()], grad)]
 
 
+def in_double(layer: nn.Module, x: Tensor, grad: Tensor) -> list[Tensor]:
+    return with_gradients(copy.deepcopy(layer).double(), x.double(), grad.double())
+
+
 def error_of(found: list[Tensor], right: list[Tensor]) -> list[float]:
     return [((f.double() - r).norm() / r.norm()).item() for f, r in zip(found, right, strict=True)]
 
@@ -49,11 +53,9 @@ def test_errors_beside_torch(name, size):
     In the biases' gradients, sums over all rows, the errors of either cancel by chance.
     """
     steps, rows, hidden = size
-    theirs = THEIRS[name](hidden, hidden, device="cuda")
-    ours = LAYERS[name](hidden, hidden, device="cuda")
-    ours.load_state_dict(theirs.state_dict())
+    ours, theirs = pair(name, hidden, hidden, device="cuda")
     x, grad = torch.randn(2, steps, rows, hidden, device="cuda")
-    right = with_gradients(copy.deepcopy(ours).double(), x.double(), grad.double())
+    right = in_double(ours, x, grad)
     use("tf32")
     found = error_of(with_gradients(ours, x, grad), right)
     usual = error_of(with_gradients(theirs, x, grad), right)
@@ -99,19 +101,16 @@ PARTS = {"tf32": 1, "ieee": 2}
 def product_bound(rows: Tensor, weights: Tensor, parts: int) -> Tensor:
     """The errors that the layers' docstring allows for rows @ weights.t(), in double."""
     rows, weights = rows.abs(), weights.abs()
-    smallest = (
-        rows.amax(1, keepdim=True) * weights.sum(1) + rows.sum(1, keepdim=True) * weights.max()
-    )
+    smallest = rows.amax(1, keepdim=True) * weights.sum(1)
+    smallest += rows.sum(1, keepdim=True) * weights.max()
     return 3 * 2.0 ** (-11 * parts) * (rows @ weights.t()) + 2.0**-39 * smallest
 
 
 def rows_and_weights(rows: int, units: int, spread: int, device: str) -> tuple[Tensor, Tensor]:
     """Floats, in double: every other unit is 2**spread times as large as its neighbours."""
     sizes = torch.where(torch.arange(units, device=device) % 2 == 0, 2.0**spread, 1.0)
-    weights = torch.randn(units, units, device=device) * units**-0.5
-    return (torch.randn(rows, units, device=device) * sizes).double(), (
-        weights * sizes[:, None] / sizes
-    ).double()
+    weights = torch.randn(units, units, device=device) * units**-0.5 * sizes[:, None] / sizes
+    return (torch.randn(rows, units, device=device) * sizes).double(), weights.double()
 
 
 @needs_gpu
@@ -148,7 +147,7 @@ def test_products_of_torch_have_another_setting(size, options, monkeypatch):
     layer = lltm_jit.LSTM(hidden, hidden, device="cuda", **options)
     x = torch.randn(steps, rows, hidden, device="cuda")
     grad = torch.randn_like(layer(x)[0])
-    right = with_gradients(copy.deepcopy(layer).double(), x.double(), grad.double())
+    right = in_double(layer, x, grad)
     monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
     use("ieee")
     assert max(error_of(with_gradients(layer, x, grad), right)) < 2e-6

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 import torch
+from layer_testing import LAYERS, as_list, tensors
 from op_testing import DTYPES, needs_gpu
-from sequence_testing import LAYERS, tensors
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,7 +23,6 @@ SIZES = [(1, 1, 1, 1), (8, 33, 1, 70), (300, 20, 13, 12), (513, 600, 5, 3), (8, 
 @pytest.mark.thinned
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_results_are_those_with_gradients(kind, size, dtype):
     """To the last bit; in 16 bits, where the gates are then rounded, nearly."""
     features, hidden, rows, steps = size
@@ -42,7 +41,6 @@ def test_results_are_those_with_gradients(kind, size, dtype):
 
 @pytest.mark.parametrize("first", [False, True], ids=["steps", "batch"])
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_one_step(kind, count, first):
     layer = LAYERS[kind](3, 5, count, batch_first=first)
     x, state = torch.randn((2, 1, 3) if first else (1, 2, 3)), None
@@ -51,7 +49,7 @@ def test_one_step(kind, count, first):
         with torch.no_grad():
             (output, state), calls = and_calls(layer, x, state)
         torch.testing.assert_close(output, expected)
-        for tensor in state if isinstance(state, tuple) else (state,):
+        for tensor in as_list(state):
             tensor.detach_()
         assert kind == "SLSTM" or max(calls, with_gradients) <= 15 + 10 * count
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lltm_testing import IMPLEMENTATIONS, NAMES, cell_gradients, cell_inputs, to_double
-from op_testing import (
-    ACTIVATIONS,
-    DEVICES,
-    DTYPES,
-    LAYOUTS,
-    assert_accurate,
-    needs_gpu,
-    with_layout,
-)
+from lltm_testing import cell_gradients, cell_inputs, to_double
+from op_testing import ACTIVATIONS, DTYPES, LAYOUTS, assert_accurate, needs_gpu, with_layout
+from sequence_testing import all_accurate
 
 from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
@@ -37,10 +28,13 @@ GPU_SIZES += [(8, 1536, 1536)]
 # stages, no input, and blocks without a stage.
 GPU_SIZES += [(40, 1544, 264), (20, 136, 808), (130, 1000, 520), (70, 0, 776), (40, 3800, 264)]
 GPU_SIZES += [(20, 1600, 808), (2100, 8, 8)]
+# On a CPU: products of several blocks, in rows, in columns and in depth, with and without a copy,
+# and sizes from which the library multiplies bfloat16.
+CPU_SIZES = [(19, 37, 350), (70, 600, 520), (200, 49, 7), (16, 96, 96)]
+CPU_SIZES += [(600, 8, 16), (16, 64, 1024)]
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("bias", [True, False])
@@ -56,24 +50,10 @@ def test_every_tile_shape_matches_float64(sizes, dtype, bias):
     check_against_float64(sizes, dtype, "cuda", bias)
 
 
-# On a CPU: products of several blocks, in rows, in columns and in depth, with and without a copy,
-# and sizes from which the library multiplies bfloat16.
-CPU_SIZES = [(19, 37, 350), (70, 600, 520), (200, 49, 7), (16, 96, 96)]
-CPU_SIZES += [(600, 8, 16), (16, 64, 1024)]
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float])
 @pytest.mark.parametrize("sizes", CPU_SIZES)
 def test_every_block_of_the_cpu_products_matches_float64(sizes, dtype):
     check_against_float64(sizes, dtype, "cpu", bias=True)
-
-
-def roundings(like: torch.Tensor) -> int:
-    """How many an element may have, beside twice the worst error of the same maths in PyTorch.
-
-    Tensor cores, which multiply floats in parts, truncate their sums.
-    """
-    return 2 if like.is_cuda and like.dtype == torch.float else 1
 
 
 def check_against_float64(sizes, dtype, device, bias, depth=0):
@@ -90,12 +70,11 @@ def check(inputs, more_ulps=0.0, parts=ACTIVATIONS):
         [*function(*given), *cell_gradients(function, given, *weights)]
         for function, given in (*ways, (lltm_cell_reference, inputs))
     ]
-    ulps = roundings(inputs[0]) + more_ulps
-    for actual, exact, baseline in zip(*found, strict=True):
-        assert_accurate(actual, exact, baseline, ulps=ulps, sums=True, parts=parts)
+    # Tensor cores, which multiply floats in parts, truncate their sums.
+    truncated = inputs[0].is_cuda and inputs[0].dtype == torch.float
+    all_accurate(*found, ulps=1 + truncated + more_ulps, sums=True, parts=parts)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.half])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", [(33, 31, 40), (48, 40, 280)])
@@ -106,7 +85,6 @@ def test_any_layout(sizes, layout, dtype, device):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("position", range(5))
 @pytest.mark.parametrize("sizes", [(4, 8, 16), (48, 40, 280)])
@@ -116,17 +94,6 @@ def test_one_unaligned_tensor_among_aligned_ones(sizes, position, dtype, device)
     check(inputs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-def test_implementations_agree(impl, device):
-    inputs = cell_inputs(6, 9, 11, device=device)
-    for actual, expected in zip(
-        lltm_cell(*inputs, impl=impl), lltm_cell_reference(*inputs), strict=True
-    ):
-        torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
 @pytest.mark.parametrize("sizes", [(4, 8, 16), (40, 16, 784), (8, 1536, 1536)])
 def test_cell_kept_in_float(sizes, dtype, device):
@@ -145,29 +112,24 @@ def test_cell_kept_in_float(sizes, dtype, device):
     assert [g.dtype for g in grads] == [dtype] * 4 + [torch.float]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+def assert_as_reference(inputs, tolerance: float, gradients: bool = True) -> None:
+    """NaN and infinities are where the reference has them."""
+    ones, found = torch.ones_like(inputs[3]), []
+    for function in (lltm_cell, lltm_cell_reference):
+        found.append([*function(*inputs)])
+        if gradients:
+            found[-1] += cell_gradients(function, inputs, ones, ones)
+    torch.testing.assert_close(*found, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.half, 2e-2), (torch.float, 1e-5)])
 @pytest.mark.parametrize("sizes", [(3, 5, 7), (8, 8, 16)])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 100.0, -100.0])
-def test_extreme_values(value, sizes, dtype, tolerance, device):
-    """Overflow and NaN appear exactly where the reference has them, in the gradients too."""
-    close = partial(torch.testing.assert_close, rtol=tolerance, atol=tolerance, equal_nan=True)
-    input, weights, bias, old_h, old_cell = cell_inputs(*sizes, dtype=dtype, device=device)
-    for position, tensor in enumerate([bias, old_cell]):
-        changed = tensor.clone()
-        changed.view(-1)[3] = value
-        inputs = [input, weights, bias, old_h, old_cell]
-        inputs[[2, 4][position]] = changed
-        for actual, expected in zip(lltm_cell(*inputs), lltm_cell_reference(*inputs), strict=True):
-            close(actual, expected)
-        if value in (100.0, -100.0):
-            ones = torch.ones_like(old_h)
-            for actual, expected in zip(
-                cell_gradients(lltm_cell, inputs, ones, ones),
-                cell_gradients(lltm_cell_reference, inputs, ones, ones),
-                strict=True,
-            ):
-                close(actual, expected)
+@pytest.mark.parametrize("position", [2, 4], ids=["bias", "old_cell"])
+def test_extreme_values(position, value, sizes, dtype, tolerance, device):
+    inputs = cell_inputs(*sizes, dtype=dtype, device=device)
+    inputs[position].view(-1)[3] = value
+    assert_as_reference(inputs, tolerance, gradients=abs(value) == 100.0)
 
 
 @needs_gpu
@@ -182,18 +144,11 @@ def test_extreme_values(value, sizes, dtype, tolerance, device):
 )
 def test_tensor_cores_keep_what_a_float_can_be(sizes, dtype, tolerance, value):
     """A float's products are made of its halves, which infinities and the largest do not have."""
-    inputs = [t.detach() for t in cell_inputs(*sizes, dtype=dtype, device="cuda")]
+    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda")
     for tensor in (inputs[0], inputs[1], inputs[3]):
         tensor[-1, 5] = value
     inputs[1][0, 5] *= 1e-30  # so that some products with the largest stay finite
-    ones = torch.ones_like(inputs[3])
-    for function in (lambda f: f(*inputs), lambda f: cell_gradients(f, inputs, ones, ones)):
-        for actual, expected in zip(
-            function(lltm_cell), function(lltm_cell_reference), strict=True
-        ):
-            torch.testing.assert_close(
-                actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True
-            )
+    assert_as_reference(inputs, tolerance)
 
 
 @given(
@@ -221,57 +176,29 @@ def largest_sum(input, weights, bias, old_h, old_cell):
     return int(parts.max()) if parts.numel() else 0
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_tutorial_calls(device):
-    inputs = cell_inputs(device=device, requires_grad=True)
-    input, weights, _, old_h, _ = inputs
-    new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights = lltm_forward(
-        *(t.detach() for t in inputs)
-    )
-    expected_h, expected_cell = lltm_cell_reference(*inputs)
-    torch.testing.assert_close((new_h, new_cell), (expected_h.detach(), expected_cell.detach()))
-    torch.testing.assert_close(X, torch.cat([old_h, input], 1).detach())
-    grad_h, grad_cell = torch.randn_like(new_h), torch.randn_like(new_cell)
-    actual = lltm_backward(
-        grad_h,
-        grad_cell,
-        new_cell,
-        input_gate,
-        output_gate,
-        candidate_cell,
-        X,
-        gate_weights,
-        weights.detach(),
-    )
-    d_input, d_weights, d_bias, d_old_h, d_old_cell = torch.autograd.grad(
-        (expected_h, expected_cell), inputs, (grad_h, grad_cell)
-    )
-    torch.testing.assert_close(actual, [d_old_h, d_input, d_weights, d_bias[None], d_old_cell])
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
-def test_tutorial_calls_keep_a_float_cell(dtype, device):
-    inputs = cell_inputs(dtype=dtype, device=device)
-    inputs = (*inputs[:4], inputs[4].float())
+# A cell of another dtype than the rest is kept in float.
+@pytest.mark.parametrize("dtype", [torch.double, torch.half, torch.bfloat16])
+def test_tutorial_calls(dtype, device):
+    *inputs, old_cell = cell_inputs(dtype=dtype, device=device)
+    wide = torch.promote_types(dtype, torch.float)
+    inputs = (*inputs, old_cell.to(wide))
     new_h, *saved = lltm_forward(*inputs)
-    assert (new_h.dtype, saved[0].dtype) == (dtype, torch.float)
-    ones = torch.ones_like(saved[0])
-    actual = lltm_backward(ones.to(dtype), ones, *saved, inputs[1])
-    exact = cell_gradients(lltm_cell_reference, to_double(inputs), ones, ones)
-    baseline = cell_gradients(lltm_cell_reference, inputs, ones, ones)
-    exact, baseline = (dict(zip(NAMES, grads, strict=True)) for grads in (exact, baseline))
-    order = ("old_h", "input", "weights", "bias", "old_cell")
-    for name, grad in zip(order, actual, strict=True):
-        grad = grad.view_as(exact[name])  # the tutorial's d_bias has a row
-        assert_accurate(grad, exact[name], baseline[name], sums=True, parts=ACTIVATIONS)
+    assert (new_h.dtype, saved[0].dtype) == (dtype, wide)
+    torch.testing.assert_close(saved[4], torch.cat([inputs[3], inputs[0]], 1))
+    grads = torch.randn_like(new_h), torch.randn_like(saved[0])
+    of_h, of_input, of_weights, of_bias, of_cell = lltm_backward(*grads, *saved, inputs[1])
+    assert of_bias.shape == (1, 21)  # the tutorial's has a row
+    found = [new_h, saved[0], of_input, of_weights, of_bias[0], of_h, of_cell]
+    exact, usual = (
+        [*lltm_cell_reference(*given), *cell_gradients(lltm_cell_reference, given, *grads)]
+        for given in (to_double(inputs), inputs)
+    )
+    all_accurate(found, exact, usual, sums=True, parts=ACTIVATIONS)
 
 
 @pytest.mark.parametrize("function", [lltm_cell, lltm_forward])
 @pytest.mark.parametrize("pair", [tuple, list])
 def test_state_as_a_pair(pair, function):
-    input, weights, bias, old_h, old_cell = cell_inputs()
-    torch.testing.assert_close(
-        function(input, pair((old_h, old_cell)), weights, bias),
-        function(input, weights, bias, old_h, old_cell),
-    )
+    input, weights, bias, old_h, old_cell = inputs = cell_inputs()
+    found = function(input, pair((old_h, old_cell)), weights, bias)
+    torch.testing.assert_close(found, function(*inputs))

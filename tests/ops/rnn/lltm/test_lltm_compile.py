@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import io
+import itertools
 
 import pytest
 import torch
+from layer_testing import derivatives, with_gradients
 from lltm_testing import cell_inputs
-from op_testing import (
-    DEVICES,
-    loaded_package,
-    needs_gpu,
-    refusal,
-    results_and_gradients,
-)
+from op_testing import loaded_package, needs_gpu, refusal, results_and_gradients
+from sequence_testing import saved_and_loaded
 from torch import nn
 
 import lltm_jit
 from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
-
-ops = torch.ops.lltm_jit
 
 
 # The last case takes clusters of blocks.
@@ -41,7 +35,6 @@ def test_compiled_is_bitwise_eager(mode, dtype, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
     """Those of layers over sequences, too, in one package, which takes ten seconds to compile."""
 
@@ -74,25 +67,14 @@ def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
             torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=error)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_jit_trace(device):
-    """The traced cell takes other batch sizes, and may be saved and loaded."""
     cell = lltm_jit.LLTMCell(5, 7, device=device)
     traced = torch.jit.trace(cell, (torch.randn(3, 5, device=device),))
     assert "lltm_jit::lltm_cell(" in str(traced.graph)
-    with io.BytesIO() as file:
-        torch.jit.save(traced, file)
-        file.seek(0)
-        loaded = torch.jit.load(file)
     input = torch.randn(6, 5, device=device)
-
-    def run(module):
-        results = module(input)
-        parameters = [module.weights, module.bias]
-        return [*results, *torch.autograd.grad(sum(r.square().sum() for r in results), parameters)]
-
-    torch.testing.assert_close(run(loaded), run(cell), rtol=0, atol=0)
+    found = [with_gradients(each, input) for each in (saved_and_loaded(torch.jit, traced), cell)]
+    torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
 def tutorial_calls(*inputs):
@@ -102,22 +84,16 @@ def tutorial_calls(*inputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_tutorial_calls_compiled(device):
     inputs = cell_inputs(dtype=torch.double, device=device, requires_grad=True)
-    actual, expected = (
-        [tensor for results in function(*inputs) for tensor in results]
-        for function in (torch.compile(tutorial_calls, fullgraph=True), tutorial_calls)
-    )
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(sum(t.square().sum() for t in actual), inputs),
-        torch.autograd.grad(sum(t.square().sum() for t in expected), inputs),
-    )
+    found = []
+    for function in (torch.compile(tutorial_calls, fullgraph=True), tutorial_calls):
+        results = list(itertools.chain(*function(*inputs)))
+        found.append([*results, *derivatives(results, inputs)])
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_autocast_leaves_the_compiled_tutorial_calls(device):
     inputs = cell_inputs(dtype=torch.float, device=device)
     with torch.autocast(device, torch.bfloat16):

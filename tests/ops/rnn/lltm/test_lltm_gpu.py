@@ -9,16 +9,8 @@ import lltm_plans
 import pytest
 import torch
 from lltm_testing import cell_inputs, to_double
-from op_testing import (
-    ACTIVATIONS,
-    DTYPES,
-    assert_accurate,
-    bits,
-    bounds,
-    captured_in_graph,
-    needs_gpu,
-)
-from sequence_testing import launched
+from op_testing import ACTIVATIONS, DTYPES, bits, bounds, captured_in_graph, needs_gpu
+from sequence_testing import all_accurate, launched
 from test_lltm import check_against_float64
 
 from lltm_jit import native
@@ -100,17 +92,12 @@ def test_forward_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
     def expected(input, weights, bias, old_h, old_cell):
         state = lltm_cell_reference(input, weights, bias, old_h, old_cell)
         pre = torch.addmm(bias, torch.cat([old_h, input], 1), weights.t())
-        input_gate, output_gate, candidate = pre.chunk(3, 1)
-        activated = [
-            input_gate.sigmoid(),
-            output_gate.sigmoid(),
-            torch.nn.functional.elu(candidate),
-        ]
-        return [*state, torch.cat(activated, 1)]
+        i, o, candidate = pre.chunk(3, 1)
+        gates = [i.sigmoid(), o.sigmoid(), torch.nn.functional.elu(candidate)]
+        return [*state, torch.cat(gates, 1)]
 
     exact, baseline = expected(*to_double(inputs)), expected(*inputs)
-    for a, e, b in zip(actual, exact, baseline, strict=True):
-        assert_accurate(a, e, b, ulps=4, sums=True, parts=ACTIVATIONS)
+    all_accurate(actual, exact, baseline, ulps=4, sums=True, parts=ACTIVATIONS)
     assert bits(planner.cell(problem, with_four_stages(plan), *inputs)) == bits(actual)
 
 
@@ -129,8 +116,7 @@ def test_products_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
         return [grad_x[:, hidden:], grad_weights, grad_pre.sum(0), grad_x[:, :hidden]]
 
     exact, baseline = expected(*(t.double() for t in operands)), expected(*operands)
-    for a, e, b in zip(actual, exact, baseline, strict=True):
-        assert_accurate(a, e, b, ulps=16, sums=True, parts=ACTIVATIONS)
+    all_accurate(actual, exact, baseline, ulps=16, sums=True, parts=ACTIVATIONS)
     assert bits(planner.products(problem, with_four_stages(plan), *operands)) == bits(actual)
 
 
@@ -146,9 +132,8 @@ def test_a_refused_cluster_takes_another_tile():
 
     def cell(kernel, stride):
         plan.forward = kernel
-        return bits(
-            planner.cell(problem, plan, inputs[0].as_strided((1, 256), (stride, 1)), *inputs[1:])
-        )
+        input = inputs[0].as_strided((1, 256), (stride, 1))
+        return bits(planner.cell(problem, plan, input, *inputs[1:]))
 
     cluster, large = planner.Forward.MediumCluster, planner.Forward.Large
     assert cell(cluster, 257) == cell(large, 257) == cell(large, 256)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 import torch
 from lltm_testing import cell_inputs
-from op_testing import (
-    ACTIVATIONS,
-    DEVICES,
-    assert_accurate,
-    needs_gpu,
-)
+from op_testing import ACTIVATIONS, needs_gpu
+from sequence_testing import all_accurate
 from subclasses import Logged
 
 from lltm_jit import build_info
@@ -22,7 +19,6 @@ from lltm_jit.jit import detect
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.double, torch.half])
 def test_batch_past_the_grid_limit(dtype, device):
     inputs = cell_inputs(70_000, 2, 3, dtype=dtype, device=device, requires_grad=True)
@@ -34,8 +30,7 @@ def test_batch_past_the_grid_limit(dtype, device):
         # A mean over the batch, so that half does not overflow.
         scale = torch.full_like(results[0], 1 / 64)
         found.append([*results, *torch.autograd.grad(results, given, [scale] * 2)])
-    for actual, exact, baseline in zip(*found, strict=True):
-        assert_accurate(actual, exact, baseline, sums=True, parts=ACTIVATIONS)
+    all_accurate(*found, sums=True, parts=ACTIVATIONS)
 
 
 def inputs_past_two_to_the_31(device):
@@ -53,7 +48,6 @@ FAR_ROWS = [
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("device", DEVICES)
 def test_state_past_two_to_the_31_elements(device):
     """On CUDA with the library's product, which is chosen for such a batch."""
     inputs = inputs_past_two_to_the_31(device)
@@ -97,18 +91,11 @@ def test_gil_is_released_around_the_work(way):
     Of one of many calls, for a busy machine may leave that thread without a processor.
     """
     inputs = cell_inputs(512, 512, 512, requires_grad=way == "backward")
+    call = partial(torch.ops.lltm_jit.lltm_cell if way == "operator" else lltm_cell, *inputs)
     if way == "backward":
-        results = lltm_cell(*inputs)
+        results = call()
         ones = [torch.ones_like(result) for result in results]
-
-        def call():
-            torch.autograd.grad(results, inputs, ones, retain_graph=True)
-    else:
-        function = lltm_cell if way == "function" else torch.ops.lltm_jit.lltm_cell
-
-        def call():
-            function(*inputs)
-
+        call = partial(torch.autograd.grad, results, inputs, ones, retain_graph=True)
     stamps, done = [], threading.Event()
 
     def stamp():

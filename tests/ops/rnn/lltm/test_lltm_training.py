@@ -1,11 +1,16 @@
-"""The LLTM cell in training: mixed precision and parametrisations."""
+"""The LLTM cell as a module and in training: files, mixed precision, parametrisations."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
+from layer_testing import derivatives
 from lltm_testing import cell_inputs
-from op_testing import ACTIVATIONS, DEVICES, assert_accurate
+from op_testing import ACTIVATIONS, bits, refusal
+from sequence_testing import all_accurate
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -14,34 +19,27 @@ from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("impl", ["aten", "fused"])
 def test_autocast(impl, device):
     inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
-    with torch.autocast(device, torch.bfloat16):
-        new_h, new_cell = lltm_cell(*inputs, impl=impl)
-        # The state goes round: a half hidden state, a float cell.
-        again_h, again_cell = lltm_cell(*inputs[:3], new_h, new_cell, impl=impl)
-    assert (new_h.dtype, new_cell.dtype) == (torch.bfloat16, torch.float)
-    assert (again_h.dtype, again_cell.dtype) == (torch.bfloat16, torch.float)
-    cast = [t.bfloat16() for t in inputs[:4]]
-    expected = lltm_cell(*cast, inputs[4], impl=impl)
-    torch.testing.assert_close((new_h, new_cell), expected, rtol=0, atol=0)
-    grads = torch.autograd.grad(again_h.float().sum() + again_cell.sum(), inputs)
-    assert all(g.dtype == torch.float for g in grads)
-    exact, baseline = (two_steps_of_the_reference(inputs, device, enabled) for enabled in (0, 1))
-    for grad, e, b in zip(grads, exact, baseline, strict=True):
-        assert_accurate(grad.bfloat16(), e.double(), b.bfloat16(), sums=True, parts=ACTIVATIONS)
+
+    def two_steps(function, enabled, **named):
+        """The state goes round: a half hidden state, a float cell."""
+        with torch.autocast(device, torch.bfloat16, enabled=enabled):
+            first = function(*inputs, **named)
+            again = function(*inputs[:3], *first, **named)
+        return first, again, torch.autograd.grad(again[0].float().sum() + again[1].sum(), inputs)
+
+    first, again, grads = two_steps(lltm_cell, True, impl=impl)
+    assert [t.dtype for t in (*first, *again)] == [torch.bfloat16, torch.float] * 2
+    expected = lltm_cell(*(t.bfloat16() for t in inputs[:4]), inputs[4], impl=impl)
+    torch.testing.assert_close(first, expected, rtol=0, atol=0)
+    assert {grad.dtype for grad in grads} == {torch.float}
+    exact, usual = (two_steps(lltm_cell_reference, enabled)[2] for enabled in (False, True))
+    found, usual = ([grad.bfloat16() for grad in each] for each in (grads, usual))
+    all_accurate(found, [e.double() for e in exact], usual, sums=True, parts=ACTIVATIONS)
 
 
-def two_steps_of_the_reference(inputs, device, autocast):
-    with torch.autocast(device, torch.bfloat16, enabled=bool(autocast)):
-        h, c = lltm_cell_reference(*inputs)
-        h, c = lltm_cell_reference(*inputs[:3], h, c)
-    return torch.autograd.grad(h.float().sum() + c.sum(), inputs)
-
-
-@pytest.mark.parametrize("device", DEVICES)
 def test_autocast_of_the_reference_takes_a_mix_of_dtypes(device):
     """As plain PyTorch does; without autocast the mix is refused."""
     inputs = cell_inputs(dtype=torch.float, device=device)
@@ -53,7 +51,6 @@ def test_autocast_of_the_reference_takes_a_mix_of_dtypes(device):
         lltm_cell(*mixed, impl="reference")
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_autocast_leaves_the_tutorial_calls(device):
     inputs = cell_inputs(dtype=torch.float, device=device)
 
@@ -67,26 +64,115 @@ def test_autocast_leaves_the_tutorial_calls(device):
         torch.testing.assert_close(run(), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_parametrisation(device):
-    class Symmetric(nn.Module):
-        def forward(self, matrix):
-            return (matrix + matrix.flip(0)) / 2
+class Symmetric(nn.Module):
+    def forward(self, matrix):
+        return (matrix + matrix.flip(0)) / 2
 
-    input = torch.randn(3, 5, device=device)
+
+def test_parametrisation(device):
     cell = lltm_jit.LLTMCell(5, 7, device=device)
     parametrize.register_parametrization(cell, "weights", Symmetric())
     torch.testing.assert_close(cell.weights, cell.weights.flip(0))
-    original = cell.parametrizations.weights.original
+    original, x = cell.parametrizations.weights.original, torch.randn(3, 5, device=device)
+    zeros = x.new_zeros(3, 7)
+    expected = lltm_cell_reference(x, Symmetric()(original), cell.bias, zeros, zeros)
+    found = [derivatives(results, [original]) for results in (cell(x), expected)]
+    torch.testing.assert_close(*found)
 
-    def grad_of_original(function):
-        h, c = function()
-        return torch.autograd.grad(h.sum() + c.square().sum(), original)
 
-    zeros = input.new_zeros(3, 7)
+@pytest.mark.parametrize("shape", [(21,), (1, 21)])
+def test_bias_gradient_has_the_shape_of_bias(shape, path):
+    input, weights, bias, *state = cell_inputs(device=path, requires_grad=True)
+    bias = bias.detach().reshape(shape).requires_grad_()
+    first, second = derivatives(lltm_cell(input, weights, bias, *state), [bias], orders=2)
+    assert first.shape == second.shape == shape
+
+
+def test_saved_tensor_changed_in_place_is_noticed():
+    inputs = cell_inputs(requires_grad=True)
+    new_h, new_cell = lltm_cell(*inputs)
+    with torch.no_grad():
+        new_cell.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (new_h.sum() + new_cell.sum()).backward()
+
+
+def test_hidden_state_may_be_changed_in_place(device):
+    inputs = cell_inputs(device=device, requires_grad=True)
+    new_h, new_cell = lltm_cell(*inputs)
+    new_h[0].mul_(2)
+    expected_h, expected_cell = lltm_cell_reference(*inputs)
+    factor = torch.ones_like(expected_h).index_fill_(0, torch.tensor(0, device=device), 2)
     torch.testing.assert_close(
-        grad_of_original(lambda: cell(input)),
-        grad_of_original(
-            lambda: lltm_cell_reference(input, Symmetric()(original), cell.bias, zeros, zeros)
-        ),
+        torch.autograd.grad(new_h.sum() + new_cell.sum(), inputs),
+        torch.autograd.grad((factor * expected_h).sum() + expected_cell.sum(), inputs),
     )
+
+
+def test_what_is_saved():
+    inputs, saved = cell_inputs(requires_grad=True), []
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
+        lltm_cell(*inputs)
+    expected = [*(tuple(t.shape) for t in inputs), (3, 7), (3, 21)]
+    assert sorted(tuple(t.shape) for t in saved) == sorted(expected)
+
+
+class TutorialLLTM(nn.Module):
+    """The module of the tutorial, as its users have it."""
+
+    def __init__(self, input_features, state_size, bias_shape):
+        super().__init__()
+        self.weights = nn.Parameter(torch.rand(3 * state_size, input_features + state_size))
+        self.bias = nn.Parameter(torch.rand(bias_shape))
+
+    def forward(self, input, state):
+        return lltm_cell_reference(input, self.weights, self.bias, *state)
+
+
+@pytest.mark.parametrize("bias_shape", [(21,), (1, 21)])
+def test_state_dict_goes_to_the_tutorial_module_and_back(bias_shape):
+    ours, theirs = lltm_jit.LLTMCell(5, 7), TutorialLLTM(5, 7, bias_shape)
+    theirs.load_state_dict({"weights": ours.weights, "bias": ours.bias.view(bias_shape)})
+    input, state = torch.randn(3, 5), (torch.randn(3, 7), torch.randn(3, 7))
+    torch.testing.assert_close(ours(input, state), theirs(input, state))
+    nested = nn.ModuleDict({"rnn": lltm_jit.LLTMCell(5, 7)})
+    nested.load_state_dict({f"rnn.{name}": value for name, value in theirs.state_dict().items()})
+    assert bits(nested["rnn"](input, state)) == bits(ours(input, state))
+
+
+def test_cell_module():
+    cell = lltm_jit.LLTMCell(5, 16)
+    shapes = [(name, tuple(p.shape)) for name, p in cell.named_parameters()]
+    assert shapes == [("weights", (48, 21)), ("bias", (48,))]
+    assert all(p.abs().max() <= 0.25 for p in cell.parameters())
+    assert cell.weights.abs().max() > 0.2
+    assert lltm_jit.LLTMCell(5, 7, bias=False).bias is None
+    assert repr(cell) == "LLTMCell(5, 16, bias=True)"
+    input, zeros = torch.randn(3, 5), torch.zeros(3, 16)
+    expected = cell(input, (zeros, zeros))
+    for same in (cell, copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
+        torch.testing.assert_close(same(input), expected)
+    with pytest.raises(ValueError, match=r"expected impl to be one of .* but got 'fast'"):
+        lltm_jit.LLTMCell(5, 7, impl="fast")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ((5, 7.0), TypeError, "hidden_size to be an int, but got float"),
+        (("5", 7), TypeError, "input_size to be an int, but got str"),
+        ((5, -7), ValueError, "hidden_size to be 0 or more, but got -7"),
+    ],
+)
+def test_modules_refuse_sizes(sizes, error, message):
+    assert refusal(error, lltm_jit.LLTMCell, *sizes) == f"LLTMCell(): expected {message}"
+
+
+def test_the_cell_refuses_inputs():
+    cell, h = lltm_jit.LLTMCell(5, 7), torch.zeros(2, 7)
+    for state in (None, (h, h)):
+        said = refusal(RuntimeError, cell, torch.zeros(2, 6), state)
+        assert said == "LLTMCell(): expected input to have 5 features, but got 6"
+    for input, got in ((None, "None"), ([[1.0]], "list")):
+        said = refusal(TypeError, cell, input)
+        assert said == f"LLTMCell(): expected input to be a tensor, but got {got}"

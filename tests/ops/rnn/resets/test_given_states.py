@@ -7,15 +7,20 @@ from functools import partial
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, bits, needs_gpu
-from sequence_testing import CELLS, LAYERS, Inputs, cell_of, inputs_of, results_and_gradients
+from layer_testing import LAYERS, as_list, as_state, states_of
+from op_testing import DTYPES, needs_gpu
+from sequence_testing import (
+    Inputs,
+    assert_same_bits_again,
+    cell_of,
+    check_derivatives,
+    inputs_of,
+    ours,
+)
 from test_sequence import check
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
 
 import lltm_jit
-from lltm_jit import native
-from lltm_jit.functional import recurrent_sequence
 from lltm_jit.ops.rnn.recurrent_layer import projection
 
 
@@ -26,8 +31,7 @@ def with_states(inputs: Inputs, one: bool) -> Inputs:
     def given(state: Tensor | None) -> Tensor | None:
         if state is None:
             return None
-        more = [state.roll(i, -2).mul(0.9**i) for i in range(1, steps + 1)]
-        return torch.stack([state, *more])
+        return torch.stack([state.roll(i, -2).mul(0.9**i) for i in range(steps + 1)])
 
     return inputs._replace(h_0=given(inputs.h_0), c_0=given(inputs.c_0))
 
@@ -38,46 +42,23 @@ LARGE_SIZES = [(5, 20, 256), (4, 70, 512), (4, 12, 776), (3, 300, 64), (3, 3, 21
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("one", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
-def test_values_and_gradients(cell, one, reverse, size, dtype, device):
-    inputs = with_states(inputs_of(cell, *size, dtype, device, control=True), one)
-    if reverse:  # what is held then comes first in memory
-        inputs = inputs._replace(control=inputs.control.flip(0))
-    check(cell, inputs, reverse)
+def test_values_and_gradients(cell, one, reverse, size, dtype, path):
+    inputs = inputs_of(cell, *size, dtype, path, control=True, reverse=reverse)
+    check(cell, with_states(inputs, one), reverse)
 
 
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("size", LARGE_SIZES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_large_sizes(cell, size, dtype):
     inputs = with_states(inputs_of(cell, *size, dtype, "cuda", control=True), one=False)
     check(cell, inputs)
-    first = bits(results_and_gradients(cell, inputs))
-    assert bits(results_and_gradients(cell, inputs)) == first
+    assert_same_bits_again(cell, inputs)
 
 
-@pytest.fixture
-def without_kernels():
-    native.rnn.register_ops(kernels=False)
-    yield
-    native.rnn.register_ops()
-
-
-@pytest.mark.usefixtures("without_kernels")
-@pytest.mark.parametrize("one", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
-def test_by_formulas(cell, one):
-    test_values_and_gradients(cell, one, True, (5, 4, 7), torch.float, "cpu")
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
 def test_cells_alone(cell, device):
     """h is then reset to zeros."""
     if cell_of(cell).states == 1:
@@ -88,40 +69,16 @@ def test_cells_alone(cell, device):
     check(cell, inputs._replace(h_0=None))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("one", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
-def test_gradcheck(cell, one, device):
-    inputs = with_states(inputs_of(cell, 3, 2, 3, device=device, control=True), one)
-    inputs = inputs.requires_grad()
-
-    def function(*leaves):
-        rest = iter(leaves)
-        given = [tensor if tensor is None else next(rest) for tensor in inputs[:6]]
-        return recurrent_sequence(cell, *given, inputs.control)[: 1 + cell_of(cell).states]
-
-    leaves = inputs.leaves()
-    batched = {"check_forward_ad": True, "check_batched_grad": True}
-    assert gradcheck(function, leaves, fast_mode=True, **batched)
-    assert gradgradcheck(function, leaves, fast_mode=True)
+def test_derivatives(cell, one, device):
+    check_derivatives(cell, with_states(inputs_of(cell, 3, 2, 3, device=device, control=True), one))
 
 
 def test_errors_of_the_operator():
     inputs = with_states(inputs_of("lstm", 5, 3, 7), one=True)
     wrong = inputs._replace(c_0=inputs.c_0.repeat(2, 1, 1, 1))
     with pytest.raises(RuntimeError, match=r"c_0 .* = \[6, 1, 3, 7\], but got \[4, 1, 3, 7\]"):
-        recurrent_sequence("lstm", *wrong)
-
-
-# ----------------------------------------------------------------------------------- of layers --
-
-
-def as_state(tensors: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    return tensors[0] if len(tensors) == 1 else tuple(tensors)
-
-
-def as_list(state: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
-    return [state] if isinstance(state, Tensor) else list(state)
+        ours("lstm", wrong)
 
 
 def run(layer, x, state, reset, to, lengths=None) -> list[Tensor]:
@@ -152,17 +109,10 @@ def loop(layer, x, state, reset, to, lengths=None, reverse=False) -> list[Tensor
 
 def case(layer, one, device="cpu", dtype=torch.double):
     """Input, states, resets, states to reset to, and lengths."""
-    steps, rows = 7, 4
-    sizes = [layer.proj_size or layer.hidden_size]
-    sizes += [layer.hidden_size] * (layer.cell.states - 1)
-    layers = layer.num_layers * (1 + layer.bidirectional)
-
-    def random(*shape):
-        return torch.rand(shape, dtype=dtype, device=device, requires_grad=True)
-
-    x = random(steps, rows, layer.input_size)
-    state = [random(layers, rows, size) for size in sizes]
-    to = [random(*([] if one else [steps]), layers, rows, size) for size in sizes]
+    steps, rows, options = 7, 4, {"dtype": dtype, "device": device, "requires_grad": True}
+    x = torch.rand(steps, rows, layer.input_size, **options)
+    state = [torch.rand(s.shape, **options) for s in as_list(states_of(layer, rows))]
+    to = [torch.rand(*([] if one else [steps]), *s.shape, **options) for s in state]
     reset = torch.rand(steps, rows, device=device) < 0.4
     return x, state, reset, to, torch.tensor([7, 3, 0, 5], device=device)
 
@@ -179,8 +129,9 @@ def assert_same(layer, found, expected, x, state, to):
     torch.testing.assert_close(gradients(found, leaves), gradients(expected, leaves))
 
 
-PROJECTED = {"projected LSTM": {"proj_size": 3}}
-NORMALISED = {
+KINDS = {
+    **LAYERS,
+    "projected LSTM": partial(lltm_jit.LSTM, proj_size=3),
     "LN-LSTM": lltm_jit.LayerNormLSTM,
     "carried": partial(lltm_jit.LayerNormLSTM, carried=True),
     "LN-GRU": lltm_jit.LayerNormGRU,
@@ -188,16 +139,10 @@ NORMALISED = {
 
 
 def layer_of(kind, device="cpu", num_layers=2, **named):
-    make = {**LAYERS, **NORMALISED}.get(kind, LAYERS["LSTM"])
-    more = PROJECTED.get(kind, {})
-    return make(5, 8, num_layers, dtype=torch.double, device=device, **more, **named)
-
-
-KINDS = [*LAYERS, *PROJECTED, *NORMALISED]
+    return KINDS[kind](5, 8, num_layers, dtype=torch.double, device=device, **named)
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("checkpoint", [0, 3])
 @pytest.mark.parametrize("one", [False, True])
@@ -213,7 +158,6 @@ def test_layers(kind, one, checkpoint, lengths, device, monkeypatch):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("num_heads", [1, 2])
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("lengths", [False, True])
@@ -264,8 +208,8 @@ def test_states_of_kernels(kind, lengths, dtype, device, hidden_size):
     expected = loop(exact, x, others[: len(state)], reset, others[len(state) :], ends)
     expected += gradients(smooth(kind, expected), [x, *others, *exact.parameters()])
     most = 2e-5 if dtype is torch.float else 2e-2
-    for ours, theirs in zip(found, expected, strict=True):
-        assert (ours - theirs).norm() <= most * theirs.norm() + 1e-6
+    for result, right in zip(found, expected, strict=True):
+        assert (result - right).norm() <= most * right.norm() + 1e-6
 
 
 def smooth(kind, results):
@@ -276,7 +220,6 @@ def smooth(kind, results):
 @pytest.mark.parametrize("one", [False, True])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_layouts_of_states(kind, one):
-    """With the batch first, without a batch, and with one state of all rows."""
     layer = layer_of(kind)
     x, state, reset, to, _ = case(layer, one)
     right = run(layer, x, state, reset, to)
@@ -291,11 +234,9 @@ def test_layouts_of_states(kind, one):
     for_all = [s.expand(*s.shape[:-2], 4, -1) for s in learned]
     found, expected = (run(layer, x, state, reset, given)[0] for given in (learned, for_all))
     assert torch.equal(found, expected)
-    found, expected = (torch.autograd.grad(y.sum(), learned) for y in (found, expected))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), learned) for y in (found, expected)))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("kind", "backend"),
     [
@@ -338,7 +279,6 @@ def test_exported_for_any_number_of_steps_and_rows(one):
     torch.testing.assert_close(program.module()(*given), model(*given))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "SLSTM"])
 def test_autocast(kind, dtype, device):
@@ -366,46 +306,34 @@ def test_a_replay_buffer():
     torch.testing.assert_close(again, output)
 
 
-X, RESET = torch.zeros(7, 4, 5), torch.zeros(7, 4, dtype=torch.bool)
+X, RESET, H = torch.zeros(7, 4, 5), torch.zeros(7, 4, dtype=torch.bool), torch.zeros(2, 4, 8)
+SINGLE = {"input": X[:, 0], "reset": RESET[:, 0]}  # a sequence without a batch
 # What is given, to a GRU of two layers, and the error.
 WRONG = {
-    "no reset": ({"reset": None}, ValueError, "expected reset with reset_to"),
-    "a count": ({"reset_to": (torch.zeros(2, 4, 8),) * 2}, TypeError, "reset_to to be a tensor"),
-    "a rank": ({"reset_to": torch.zeros(8)}, RuntimeError, r"dimensions \[layers, batch, hidden\]"),
+    "no reset": ({"reset": None}, "expected reset with reset_to"),
+    "a count": ({"reset_to": (H, H)}, "reset_to to be a tensor"),
+    "a rank": ({"reset_to": torch.zeros(8)}, r"dimensions \[layers, batch, hidden\]"),
     "a size": (
         {"reset_to": torch.zeros(7, 2, 3, 8)},
-        RuntimeError,
         r"reset_to to have shape \[steps, layers, batch, hidden\] = \[7, 2, 4, 8\], but got "
         r"\[7, 2, 3, 8\]",
     ),
-    "a dtype": (
-        {"reset_to": torch.zeros(2, 4, 8).double()},
-        RuntimeError,
-        "reset_to to have the dtype of the parameters",
-    ),
+    "a dtype": ({"reset_to": H.double()}, "reset_to to have the dtype of the parameters"),
     "a dtype beside a state": (
-        {"hx": torch.zeros(2, 4, 8), "reset_to": torch.zeros(2, 4, 8).half()},
-        RuntimeError,
+        {"hx": H, "reset_to": H.half()},
         r"dtype of the same state in hx \(torch.float32\), but got torch.float16",
     ),
-    "a device": (
-        {"reset_to": torch.zeros(2, 4, 8, device="meta")},
-        RuntimeError,
-        "reset_to to have the device of the parameters",
-    ),
+    "a device": ({"reset_to": H.to("meta")}, "reset_to to have the device of the parameters"),
     "steps of one sequence": (
-        {"input": X[:, 0], "reset": RESET[:, 0], "reset_to": torch.zeros(6, 2, 8)},
-        RuntimeError,
+        SINGLE | {"reset_to": torch.zeros(6, 2, 8)},
         r"\[steps, layers, hidden\] = \[7, 2, 8\], but got \[6, 2, 8\]",
     ),
     "a state of one sequence": (
-        {"input": X[:, 0], "hx": torch.zeros(3, 8), "reset": None, "reset_to": None},
-        RuntimeError,
+        SINGLE | {"hx": torch.zeros(3, 8), "reset": None, "reset_to": None},
         r"\[layers, hidden\] = \[2, 8\], but got \[3, 8\]",
     ),
     "a mask of one sequence": (
-        {"input": X[:, 0], "reset": RESET[:5, 0]},
-        RuntimeError,
+        SINGLE | {"reset": RESET[:5, 0]},
         r"\[steps\] = \[7\], but got \[5\]",
     ),
 }
@@ -413,20 +341,19 @@ WRONG = {
 WRONG |= {
     f"a mask {shape}, batch first": (
         {"input": X.transpose(0, 1), "reset": torch.zeros(shape)},
-        RuntimeError,
         rf"\[batch, steps\] = \[4, 7\], but got \[{str([*shape])[1:-1]}\]",
     )
     for shape in ((7, 4), (4,), ())
 }
+ERRORS = {"no reset": ValueError, "a count": TypeError}
 
 
 @pytest.mark.parametrize("way", WRONG)
 def test_errors(way):
-    named, error, message = WRONG[way]
+    named, message = WRONG[way]
     layer = lltm_jit.GRU(5, 8, 2, batch_first="batch first" in way)
-    given = {"input": X, "reset": RESET, "reset_to": torch.zeros(2, 4, 8)} | named
-    with pytest.raises(error, match=rf"^GRU\(\): .*{message}"):
-        layer(**given)
+    with pytest.raises(ERRORS.get(way, RuntimeError), match=rf"^GRU\(\): .*{message}"):
+        layer(**{"input": X, "reset": RESET, "reset_to": H} | named)
 
 
 @pytest.mark.parametrize("projections", [0, 3])

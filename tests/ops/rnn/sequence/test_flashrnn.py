@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
-from sequence_testing import launched, peak_of
+from op_testing import DTYPES, bits, needs_gpu
+from sequence_testing import all_accurate, names_of_launched, peak_of, step_of
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from lltm_jit.ops.flashrnn import flashrnn
 
@@ -15,47 +14,35 @@ from lltm_jit.ops.flashrnn import flashrnn
 COUNTS = {"elman": (1, 1, 1, 1), "gru": (3, 3, 4, 1), "lstm": (4, 4, 4, 2), "slstm": (4, 4, 4, 4)}
 
 
-def elman(x: list[Tensor], r: list[Tensor], b: list[Tensor], old: list[Tensor]) -> list[Tensor]:
-    return [torch.tanh(x[0] + r[0] + b[0])]
+# The cell that has its equations, and the order in which that has the gates of R.
+CELLS = {
+    "elman": ("rnn_tanh", [0]),
+    "gru": ("gru", [1, 2, 0]),
+    "lstm": ("lstm", [0, 1, 2, 3]),
+    "slstm": ("slstm", [0, 1, 2, 3]),
+}
 
 
-def gru(x: list[Tensor], r: list[Tensor], b: list[Tensor], old: list[Tensor]) -> list[Tensor]:
-    g = r[0] + b[0]
-    rho = torch.sigmoid(x[0] + r[1] + b[1])
-    zeta = torch.sigmoid(x[1] + r[2] + b[2])
-    return [zeta * old[0] + (1 - zeta) * torch.tanh(x[2] + b[3] + rho * g)]
-
-
-def lstm(x: list[Tensor], r: list[Tensor], b: list[Tensor], old: list[Tensor]) -> list[Tensor]:
-    i, f, z, o = (sum(parts) for parts in zip(x, r, b, strict=True))
-    c = torch.sigmoid(f) * old[1] + torch.sigmoid(i) * torch.tanh(z)
-    return [torch.sigmoid(o) * torch.tanh(c), c]
-
-
-def slstm(x: list[Tensor], r: list[Tensor], b: list[Tensor], old: list[Tensor]) -> list[Tensor]:
-    i, f, z, o = (sum(parts) for parts in zip(x, r, b, strict=True))
-    _, c, n, m = old
-    kept = logsigmoid(f) + m
-    m = torch.where(n == 0, i, torch.maximum(i, kept))
-    i, f = torch.exp(i - m), torch.exp(kept - m)
-    c = f * c + i * torch.tanh(z)
-    n = torch.maximum(f * n + i, torch.ones_like(n))
-    return [torch.sigmoid(o) * c / n, c, n, m]
-
-
-STEPS = {"elman": elman, "gru": gru, "lstm": lstm, "slstm": slstm}
+@pytest.fixture(params=COUNTS)
+def function(request) -> str:
+    return request.param
 
 
 def loop(
     Wx: Tensor, R: Tensor, b: Tensor, states: Tensor | None, function: str
 ) -> tuple[Tensor, Tensor]:
-    rows, steps, _, *head = Wx.shape
-    zeros = Wx.new_zeros(COUNTS[function][3], rows, *head)
-    now, found = list(zeros if states is None else states[:, :, 0]), []
-    for t in range(steps):
-        r = torch.einsum("gndp,bnp->gbnd", R, now[0])
-        now = STEPS[function](list(Wx[:, t].transpose(0, 1)), list(r), list(b), now)
-        found.append(torch.stack(now))
+    cell, order = CELLS[function]
+    of_input, of_hidden = b, 0
+    if function == "gru":  # whose last bias alone is the input's
+        of_input, of_hidden = torch.cat([torch.zeros_like(b[:2]), b[3:]]), b[:3]
+    Wx = Wx + of_input
+    shape, step = (COUNTS[function][3], len(Wx), *Wx.shape[3:]), step_of(cell)
+    now = (Wx.new_zeros(shape) if states is None else states[:, :, 0]).flatten(2)
+    found = []
+    for x in Wx.unbind(1):
+        r = torch.einsum("gndp,bnp->bgnd", R, now[0].view(shape[1:])) + of_hidden
+        now = step(x.flatten(1), r[:, order].flatten(1), None, now)
+        found.append(torch.stack(now).view(shape))
     return torch.stack(found, 2), found[-1].unsqueeze(2)
 
 
@@ -64,19 +51,13 @@ def tensors_of(
 ) -> list[Tensor]:
     rows, steps, heads, units = size
     x, r, b, count = COUNTS[function]
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(shape, dtype=torch.double)
-
-    tensors = [
-        random(rows, steps, x, heads, units) * most,
-        random(r, heads, units, units) * units**-0.5,
-        random(b, heads, units),
-    ]
-    if state:
-        tensors.append(random(count, rows, 1, heads, units))
-        if function == "slstm":
-            tensors[-1][2] = 1 + tensors[-1][2].abs()  # sums of weights
+    shapes = [(rows, steps, x, heads, units), (r, heads, units, units), (b, heads, units)]
+    shapes += [(count, rows, 1, heads, units)] if state else []
+    tensors = [torch.randn(shape, dtype=torch.double) for shape in shapes]
+    tensors[0] *= most
+    tensors[1] *= units**-0.5
+    if state and function == "slstm":
+        tensors[-1][2] = 1 + tensors[-1][2].abs()  # sums of weights
     return [tensor.to(device, dtype) for tensor in tensors]
 
 
@@ -102,16 +83,11 @@ def run(
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("size", [(3, 5, 2, 8), (2, 4, 3, 5), (17, 2, 1, 16)], ids=str)
 @pytest.mark.parametrize("state", [False, True])
-@pytest.mark.parametrize("function", COUNTS)
 def test_values_and_gradients(function, state, size, device):
     tensors = tensors_of(function, state=state, size=size, device=device)
-    for actual, expected in zip(
-        run(flashrnn, function, tensors, 2), run(loop, function, tensors, 2), strict=True
-    ):
-        torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(*(run(called, function, tensors, 2) for called in (flashrnn, loop)))
 
 
 def check(function: str, tensors: list[Tensor], ulps: float, parts: float) -> None:
@@ -119,15 +95,12 @@ def check(function: str, tensors: list[Tensor], ulps: float, parts: float) -> No
     only_h = function == "slstm" and tensors[0].itemsize == 2  # see the tests' smooth_results()
     actual, usual = (run(f, function, tensors, only_h=only_h) for f in (flashrnn, loop))
     exact = run(loop, function, [tensor.double() for tensor in tensors], only_h=only_h)
-    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
-        assert_accurate(ours, right, same_dtype, ulps=ulps, sums=True, parts=parts)
+    all_accurate(actual, exact, usual, ulps=ulps, sums=True, parts=parts)
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("most", [1, 100])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("function", COUNTS)
 def test_dtypes(function, dtype, most, device):
     tensors = tensors_of(function, dtype=dtype, device=device, most=most, size=(4, 7, 3, 16))
     truncated = dtype == torch.float and device == "cuda"
@@ -136,7 +109,6 @@ def test_dtypes(function, dtype, most, device):
 
 # More than a cluster holds: grids, forward many rows, and step by step.
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize(
     "size", [(2, 3, 1, 1040), (70, 3, 1, 528), (80, 3, 1, 1152), (3, 3, 1, 2144)], ids=str
@@ -153,14 +125,11 @@ def test_large_heads(function, size, dtype, device):
 @pytest.mark.parametrize("function", ["lstm", "slstm"])
 def test_all_heads_run_in_one_launch_each_way(function, tmp_path):
     tensors = tensors_of(function, dtype=torch.half, device="cuda", size=(16, 9, 12, 64))
-    names = [work["name"] for work in launched(lambda: run(flashrnn, function, tensors), tmp_path)]
-    assert [name for name in names if "sequence_" in name] == [
-        "sequence_forward",
-        "sequence_backward",
-    ]
+    names = names_of_launched(lambda: run(flashrnn, function, tensors), tmp_path)
+    found = [name for name in names if "sequence_" in name]
+    assert found == ["sequence_forward", "sequence_backward"]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_without_gradients_no_gates_are_kept(device):
     tensors = tensors_of("lstm", dtype=torch.float, device=device, size=(4, 200, 2, 32))
     flashrnn(*tensors)  # on a GPU the first call compiles
@@ -168,7 +137,6 @@ def test_without_gradients_no_gates_are_kept(device):
     assert 0 < peak_of(lambda: flashrnn(*tensors)) < 1.4 * tensors[0].nbytes
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("function", ["lstm", "slstm"])
 def test_each_state_of_each_step_has_its_gradient(function, device):
     tensors = tensors_of(function, device=device, size=(1, 3, 1, 4))
@@ -182,9 +150,7 @@ def test_each_state_of_each_step_has_its_gradient(function, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("function", COUNTS)
 def test_rows_and_heads_are_independent_and_bits_the_same(function, dtype, device):
     tensors = tensors_of(function, dtype=dtype, device=device, size=(5, 6, 3, 16))
     first, again = run(flashrnn, function, tensors), run(flashrnn, function, tensors)
@@ -198,14 +164,12 @@ def test_rows_and_heads_are_independent_and_bits_the_same(function, dtype, devic
     assert bits(spoilt[2][:-1]) == bits(first[2][:-1])  # the gradient of Wx
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("function", ["slstm"])
 def test_compiled_and_transformed(function, device):
     tensors = tensors_of(function, device=device)
     compiled = torch.compile(flashrnn, fullgraph=True, backend="aot_eager")
     expected = run(flashrnn, function, tensors)
-    for actual, right in zip(run(compiled, function, tensors), expected, strict=True):
-        torch.testing.assert_close(actual, right)
+    torch.testing.assert_close(run(compiled, function, tensors), expected)
     batches = [torch.stack([tensor, tensor.cos()]) for tensor in tensors]
     mapped = torch.func.vmap(lambda *t: flashrnn(*t, function)[0])(*batches)
     torch.testing.assert_close(mapped[0], expected[0])
@@ -216,7 +180,6 @@ def test_compiled_and_transformed(function, device):
     torch.testing.assert_close(*forward)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_under_autocast(device):
     tensors = tensors_of("slstm", dtype=torch.float, device=device, state=False)
     with torch.autocast(device, torch.bfloat16):
@@ -237,52 +200,46 @@ def test_what_the_arguments_ask_for_is_ours_to_choose():
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
-WRONG = {
-    "a function": ({"function": "rnn"}, ValueError, "one of 'elman', .*, but got 'rnn'"),
-    "functions": ({"function": ["lstm"]}, ValueError, r"one of 'elman', .*, but got \['lstm'\]"),
-    "no tensor": ({"b": 1.0}, TypeError, "expected b to be a tensor, but got float"),
-    "a rank": (
-        {"Wx": torch.zeros(3, 5, 64)},
+zeros = torch.zeros
+WRONG = [
+    ("function", "rnn", ValueError, "one of 'elman', .*, but got 'rnn'"),
+    ("function", ["lstm"], ValueError, r"one of 'elman', .*, but got \['lstm'\]"),
+    ("b", 1.0, TypeError, "expected b to be a tensor, but got float"),
+    (
+        "Wx",
+        zeros(3, 5, 64),
         ValueError,
         r"Wx to have 5 dimensions \[batch, steps, gates, heads, units\], but got shape \[3, 5, 64",
     ),
-    "no step": (
-        {"Wx": torch.zeros(3, 0, 4, 2, 8)},
+    (
+        "Wx",
+        zeros(3, 0, 4, 2, 8),
         ValueError,
         r"Wx to have at least one step and one head, but got shape \[3, 0, 4, 2, 8\]",
     ),
-    "whole numbers": (
-        {"Wx": torch.zeros(3, 5, 4, 2, 8, dtype=torch.long)},
+    (
+        "Wx",
+        zeros(3, 5, 4, 2, 8).long(),
         RuntimeError,
         "Wx to be half, bfloat16, float or double, but got torch.int64",
     ),
-    "a device": (
-        {"R": torch.zeros(4, 2, 8, 8, device="meta")},
-        RuntimeError,
-        r"R to be on the device of Wx \(cpu\), but got meta",
-    ),
-    "gates": (
-        {"Wx": torch.zeros(3, 5, 3, 2, 8)},
-        ValueError,
-        r"Wx .* = \[3, 5, 4, 2, 8\], but got \[3, 5, 3, 2, 8\]",
-    ),
-    "weights": (
-        {"R": torch.zeros(4, 2, 8, 9)},
+    ("R", zeros(4, 2, 8, 8).to("meta"), RuntimeError, r"R .* device of Wx \(cpu\), but got meta"),
+    ("Wx", zeros(3, 5, 3, 2, 8), ValueError, r"Wx .* \[3, 5, 4, 2, 8\], but got \[3, 5, 3, 2, 8\]"),
+    (
+        "R",
+        zeros(4, 2, 8, 9),
         ValueError,
         r"R to have shape \[gates, heads, units, units\] = \[4, 2, 8, 8\], but got \[4, 2, 8, 9\]",
     ),
-    "a bias": ({"b": torch.zeros(4, 16)}, ValueError, r"b .* = \[4, 2, 8\], but got \[4, 16\]"),
-    "states": (
-        {"states": torch.zeros(2, 3, 2, 8)},
-        ValueError,
-        r"states .* = \[2, 3, 1, 2, 8\], but got \[2, 3, 2, 8\]",
-    ),
-}
+    ("b", zeros(4, 16), ValueError, r"b .* = \[4, 2, 8\], but got \[4, 16\]"),
+    ("states", zeros(2, 3, 2, 8), ValueError, r"states .* \[2, 3, 1, 2, 8\], .* \[2, 3, 2, 8\]"),
+]
 
 
-@pytest.mark.parametrize("way", WRONG)
-def test_errors(way):
-    changed, error, message = WRONG[way]
+@pytest.mark.parametrize(
+    ("name", "wrong", "error", "message"), WRONG, ids=[f"{row[0]}: {row[3][:30]}" for row in WRONG]
+)
+def test_errors(name, wrong, error, message):
     right = dict(zip(("Wx", "R", "b"), tensors_of("lstm", dtype=torch.float), strict=False))
     with pytest.raises(error, match=rf"^flashrnn\(\): .*{message}"):
-        flashrnn(**right | changed)
+        flashrnn(**right | {name: wrong})

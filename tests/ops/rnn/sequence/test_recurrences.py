@@ -1,21 +1,25 @@
-"""Heads and directions: independent recurrences in one call, against one call for each."""
+"""Heads and directions: independent recurrences in one call, and the gradients of their weights."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
+from op_testing import DTYPES, bits, needs_gpu
 from sequence_testing import (
-    CELLS,
     Inputs,
+    assert_near,
+    assert_same_bits_again,
     cell_of,
+    check_derivatives,
     controls,
     in_turn,
     inputs_of,
+    ours,
     results_and_gradients,
 )
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
 
 from lltm_jit.functional import recurrent_sequence
 
@@ -24,7 +28,7 @@ COUNTS = [(1, 1), (1, 3), (2, 1), (2, 2)]
 
 
 def inputs_of_all(
-    cell: str, counts: tuple[int, int], *sizes: int, control: bool = False, **kwargs
+    cell: str, counts: tuple[int, int], *sizes: int, control=False, reverse=False, **kwargs
 ) -> Inputs:
     """As :func:`inputs_of`, for so many recurrences; parts of one call's."""
     directions, heads = counts
@@ -45,89 +49,57 @@ def inputs_of_all(
 
     marks = None
     if control:
-        ways = [controls(*sizes[:2]), controls(*sizes[:2]).flip(0)]
+        ways = [controls(*sizes[:2], reverse != way) for way in (False, True)]
         marks = (torch.stack(ways) if directions == 2 else ways[0]).to(each[0].gates.device)
     weights = torch.stack([one.weight_hh for one in each])
     per_unit = [units(name) for name in ("parameters", "h_0", "c_0")]
     return Inputs(gates("gates"), weights, gates("bias_hh"), *per_unit, marks)
 
 
-def together(cell: str, inputs: Inputs, directions: int, reverse: bool = False):
-    return recurrent_sequence(cell, *inputs, reverse=reverse, bidirectional=directions == 2)
-
-
-def with_gradients(function, cell: str, inputs: Inputs, directions: int, reverse=False):
-    def run(cell: str, given: Inputs, reverse: bool) -> tuple[Tensor, ...]:
-        return function(cell, given, directions, reverse)
-
-    return results_and_gradients(cell, inputs, reverse, run)
-
-
 def check(cell: str, inputs: Inputs, directions: int, reverse: bool = False) -> None:
-    """Against the reference of each recurrence in float64, by that in the same dtype."""
-    actual = with_gradients(together, cell, inputs, directions, reverse)
-    exact = with_gradients(in_turn, cell, inputs.to(torch.double), directions, reverse)
-    usual = with_gradients(in_turn, cell, inputs, directions, reverse)
+    """Against the reference of each recurrence."""
+    functions = [partial(function, directions=directions) for function in (ours, in_turn)]
     truncated = inputs.gates.is_cuda and inputs.gates.dtype == torch.float
-    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
-        assert_accurate(ours, right, same_dtype, ulps=8 if truncated else 4, sums=True, parts=16)
+    assert_near(cell, inputs, reverse, functions, ulps=8 if truncated else 4, parts=16)
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [(5, 3, 16), (4, 9, 7)], ids=str)
 @pytest.mark.parametrize("counts", COUNTS, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, counts, size, dtype, device):
     check(cell, inputs_of_all(cell, counts, *size, dtype=dtype, device=device), counts[0])
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("counts", COUNTS, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_resets_and_lengths(cell, counts, reverse, dtype, device):
     """Each direction has control bytes of its own."""
-    inputs = inputs_of_all(cell, counts, 8, 6, 16, control=True, dtype=dtype, device=device)
-    if reverse:  # what is held then comes first in memory
-        inputs = inputs._replace(control=inputs.control.flip(-2))
-    check(cell, inputs, counts[0], reverse)
+    of = {"control": True, "reverse": reverse, "dtype": dtype, "device": device}
+    check(cell, inputs_of_all(cell, counts, 8, 6, 16, **of), counts[0], reverse)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("counts", [(1, 2), (2, 2)], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
-def test_gradcheck(cell, counts, device):
-    """Along random directions; test_every_operator.py takes each element, of one recurrence."""
-    inputs = inputs_of_all(cell, counts, 2, 2, 2, control=True, device=device).requires_grad()
-
-    def function(*leaves):
-        rest = iter(leaves)
-        given = Inputs(*(t if t is None else next(rest) for t in inputs[:6]), inputs.control)
-        return together(cell, given, counts[0])[: 1 + cell_of(cell).states]
-
-    leaves = inputs.leaves()
-    batched = {"check_forward_ad": True, "check_batched_grad": True}
-    assert gradcheck(function, leaves, fast_mode=True, **batched)
-    assert gradgradcheck(function, leaves, fast_mode=True)
+def test_derivatives(cell, counts, device):
+    inputs = inputs_of_all(cell, counts, 2, 2, 2, control=True, device=device)
+    check_derivatives(cell, inputs, directions=counts[0])
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("counts", [(1, 3), (2, 2)], ids=str)
 def test_a_recurrence_is_not_touched_by_others(counts, dtype, device):
     """Not a bit of it, whatever the rows and units of others are."""
     inputs = inputs_of_all("lstm", counts, 6, 5, 16, dtype=dtype, device=device)
-    first = with_gradients(together, "lstm", inputs, counts[0])
-    again = with_gradients(together, "lstm", inputs, counts[0])
-    assert list(map(bits, first)) == list(map(bits, again))
+    assert_same_bits_again("lstm", inputs, directions=counts[0])
     gates = inputs.gates.clone()
     by_head = gates.unflatten(-1, (counts[0], 4, counts[1], 16))
     by_head[:, 2, -1, :, -1] = float("nan")  # one row of the last recurrence
-    spoilt = with_gradients(together, "lstm", inputs._replace(gates=gates), counts[0])
+    function = partial(ours, directions=counts[0])
+    first, spoilt = (
+        results_and_gradients("lstm", given, function=function)
+        for given in (inputs, inputs._replace(gates=gates))
+    )
     assert spoilt[0].isnan().any()
     others = [i for i in range(5) if i != 2]
     for i in (0, 1, 2):  # output and states
@@ -136,7 +108,6 @@ def test_a_recurrence_is_not_touched_by_others(counts, dtype, device):
     assert bits(spoilt[4][:-1]) == bits(first[4][:-1])  # weights of the others
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("part", [lambda h: h[:, ::2], lambda h: h[0, 0].expand(5, 24)])
 def test_the_first_output_may_have_any_strides(part, device):
     inputs = inputs_of_all("lstm", (1, 3), 6, 5, 8, dtype=torch.double, device=device)
@@ -144,9 +115,8 @@ def test_the_first_output_may_have_any_strides(part, device):
     weights = inputs.weight_hh.requires_grad_()
 
     def gradient(h_0: Tensor) -> Tensor:
-        return torch.autograd.grad(together("lstm", inputs._replace(h_0=h_0), 1)[0].sum(), weights)[
-            0
-        ]
+        output, *_ = ours("lstm", inputs._replace(h_0=h_0))
+        return torch.autograd.grad(output.sum(), weights)[0]
 
     assert bits(gradient(h_0)) == bits(gradient(h_0.contiguous()))
 
@@ -163,7 +133,7 @@ def test_no_head_is_multiplied_with_another(size):
     sizes = (steps, rows, size)
     inputs = inputs_of_all("lstm", (1, heads), *sizes, dtype=torch.bfloat16, device="cuda")
     inputs = inputs.requires_grad()
-    output, _, _ = together("lstm", inputs, 1)
+    output, _, _ = ours("lstm", inputs)
     with torch.profiler.profile(with_flops=True) as profile:
         torch.autograd.grad(output.sum(), inputs.weight_hh)
     multiplied = [each.flops for each in profile.events() if each.name in ("aten::mm", "aten::bmm")]
@@ -173,31 +143,59 @@ def test_no_head_is_multiplied_with_another(size):
     assert least <= sum(multiplied) <= least + products
 
 
-WRONG = {
-    "one set of weights": (
-        {"weight_hh": torch.zeros(28, 7), "bidirectional": True},
-        r"3 dimensions .* for two directions, but got shape \[28, 7\]",
-    ),
-    "an odd number": (
-        {"weight_hh": torch.zeros(3, 28, 7), "bidirectional": True},
-        r"two directions or more, the same heads in each direction, but got shape \[3, 28, 7\]",
-    ),
-    "none": ({"weight_hh": torch.zeros(0, 28, 7)}, "one head or more, .* shape \\[0, 28, 7\\]"),
-    "gates": (
-        {"gates": torch.zeros(5, 3, 28)},
-        r"gates\*hidden_size\] = \[5, 3, 56\], but got \[5, 3, 28\]",
-    ),
-    "a state": ({"h_0": torch.zeros(3, 7)}, r"h_0 .* = \[3, 14\], but got \[3, 7\]"),
-    "control": (
-        {"control": torch.zeros(5, 3, dtype=torch.uint8), "bidirectional": True},
-        r"\[directions, steps, batch_size\] = \[2, 5, 3\], but got \[5, 3\]",
-    ),
-}
+def old_states(output: Tensor, h_0: Tensor | None, backwards: list[bool]) -> Tensor:
+    """What each step began with."""
+    first = torch.zeros_like(output[:1]) if h_0 is None else h_0[None]
+    ahead, behind = torch.cat([first, output[:-1]]), torch.cat([output[1:], first])
+    count = len(backwards)
+    parts = [(behind if b else ahead).chunk(count, 2)[i] for i, b in enumerate(backwards)]
+    return torch.cat(parts, 2)
 
 
-@pytest.mark.parametrize("way", WRONG)
-def test_errors(way):
-    changed, message = WRONG[way]
-    right = {"cell": "lstm", "gates": torch.zeros(5, 3, 56), "weight_hh": torch.zeros(2, 28, 7)}
-    with pytest.raises(RuntimeError, match=message):
-        recurrent_sequence(**right | changed)
+def check_weights(sizes, backwards, state, dtype, device, bias=False) -> None:
+    """The gradients of weights, against products in double of what they are made of.
+
+    These are the outputs and the gates' gradients as they are: there is one rounding, and one of
+    each part; with a bias, of small layers, those of the sums.
+    """
+    heads, units, steps, rows = sizes
+    ways, count = len(backwards), len(backwards) * heads
+    weights = torch.randn(count, 4 * units, units).div(units)
+    given = [torch.randn(steps, rows, count * 4 * units), weights, torch.randn(count * 4 * units)]
+    leaves = [leaf.to(device, dtype).requires_grad_() for leaf in given[: 2 + bias]]
+    h_0 = torch.randn(rows, count * units).to(device, dtype) if state else None
+    options = {"h_0": h_0, "reverse": backwards[0], "bidirectional": ways == 2}
+    output, *_ = recurrent_sequence("lstm", *leaves, **options)
+    grads, *found = torch.autograd.grad(output, leaves, torch.randn(output.shape).to(output))
+    of_gates = grads.double().unflatten(2, (ways, 4, heads, units))
+    old = old_states(output, h_0, backwards).double().unflatten(2, (ways, heads, units))
+    product = torch.einsum("tbdghu,tbdhk->dhguk", of_gates, old).reshape(weights.shape)
+    most = (1 + (state or bias)) * torch.finfo(dtype).eps
+    most += bias * steps * rows * torch.finfo(torch.float).eps
+    for gradient, right in zip(found, [product, grads.double().sum((0, 1))], strict=False):
+        assert (gradient - right).abs().max() <= most * right.abs().max()
+
+
+# Heads, units, steps and rows.
+@pytest.mark.thinned
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "directions"),
+    [
+        *[((48, 16, 9, 16), 1), ((5, 24, 7, 3), 2), ((3, 32, 300, 5), 1), ((3, 64, 1, 5), 2)],
+        *[((2, 72, 5, 5), 1), ((2, 264, 3, 2), 1), ((9, 8, 5, 3), 2)],
+    ],
+    ids=str,
+)
+def test_weights_of_heads(sizes, directions, state, dtype, device):
+    check_weights(sizes, [False, True][:directions], state, dtype, device)
+
+
+@pytest.mark.thinned
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("backwards", [[False], [True], [False, True]], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 4, 5, 3), (1, 20, 1, 6), (1, 24, 31, 33)], ids=str)
+def test_weights_and_biases_of_small_layers(sizes, backwards, state, dtype, device):
+    check_weights(sizes, backwards, state, dtype, device, bias=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 import torch
+from layer_testing import LAYERS, as_list, as_state, states_of, tensors
 from lltm_testing import cell_inputs
-from op_testing import DEVICES, DTYPES, needs_gpu
+from op_testing import DTYPES, needs_gpu
 from row_testing import assert_rows_independent
-from sequence_testing import CELLS, LAYERS, controls, inputs_of
+from sequence_testing import controls, inputs_of
 from torch import Tensor
 
 from lltm_jit.functional import lltm_cell, recurrent_sequence
@@ -41,74 +44,60 @@ SEQUENCES = [
 ]
 
 
-def with_gradients(results: tuple[Tensor, ...], leaves: list[Tensor], grads) -> list[Tensor]:
-    return [*results, *torch.autograd.grad(results, leaves, grads)]
+def of_leaves(function: Callable[..., Sequence[Tensor]], count: int):
+    """Results of as many tensors as these, and with the others for theirs the gradients."""
+
+    def run(*tensors: Tensor) -> list[Tensor]:
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors[:count]]
+        results = function(*leaves)
+        return [*results, *torch.autograd.grad(results, leaves, tensors[count:])]
+
+    return run
 
 
 @pytest.mark.parametrize(("device", "dtype", "size"), SEQUENCES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_sequences(cell, device, dtype, size):
     gates, weight_hh, bias_hh, parameters, h_0, c_0, _ = inputs_of(cell, *size, dtype, device)
     control = controls(*size[:2]).to(device)
     states = [h_0] if c_0 is None else [h_0, c_0]
 
-    def run(*tensors: Tensor) -> list[Tensor]:
-        leaves = [t.detach().requires_grad_() for t in tensors[: 1 + len(states)]]
-        gates, h_0, *c_0 = leaves
-        results = recurrent_sequence(
-            cell, gates, weight_hh, bias_hh, parameters, h_0, *c_0 or [None], control
-        )[: 1 + len(states)]
-        return with_gradients(results, leaves, tensors[1 + len(states) :])
+    def run(gates: Tensor, h_0: Tensor, c_0: Tensor | None = None) -> tuple[Tensor, ...]:
+        others = (weight_hh, bias_hh, parameters, h_0, c_0, control)
+        return recurrent_sequence(cell, gates, *others)[: 1 + len(states)]
 
     grads = [torch.randn(*size, device=device).to(dtype), *(torch.randn_like(s) for s in states)]
     given = [gates, *states, *grads]
-    assert_rows_independent(run, given, [t.dim() - 2 for t in given])
+    dims = [t.dim() - 2 for t in given]
+    assert_rows_independent(of_leaves(run, 1 + len(states)), given, dims)
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize("checkpoint", [0, 2])
-@pytest.mark.parametrize("kind", LAYERS)
 def test_layers(kind, checkpoint, dtype, device):
-    """Two layers in both directions, with lengths and resets."""
-    layer = LAYERS[kind](
-        20, 33, 2, bidirectional=True, checkpoint=checkpoint, dtype=dtype, device=device
-    )
+    options = {"dtype": dtype, "device": device}
+    layer = LAYERS[kind](20, 33, 2, bidirectional=True, checkpoint=checkpoint, **options)
     steps, rows = 5, 21
     lengths = torch.randint(0, steps + 1, (rows,))
     reset = torch.rand(steps, rows, device=device) < 0.3
-    count = layer.cell.states
 
-    def run(*tensors: Tensor) -> list[Tensor]:
-        leaves = [t.detach().requires_grad_() for t in tensors[: 1 + count]]
-        x, *states = leaves
-        state = tuple(states) if count > 1 else states[0]
-        output, last = layer(x, state, lengths=lengths, reset=reset)
-        results = (output, *(last if count > 1 else [last]))
-        return with_gradients(results, leaves, tensors[1 + count :])
+    def run(x: Tensor, *states: Tensor) -> list[Tensor]:
+        return tensors(layer(x, as_state(states), lengths=lengths, reset=reset))
 
-    def random(*shape: int) -> Tensor:
-        return torch.randn(shape, device=device).to(dtype)
-
-    shapes = [(steps, rows, 20), *[(4, rows, 33)] * count]
-    given = [random(*shape) for shape in [*shapes, (steps, rows, 66), *shapes[1:]]]
-    assert_rows_independent(run, given, 1)
+    x, grad = (torch.randn(steps, rows, n, device=device).to(dtype) for n in (20, 66))
+    states, grads = (as_list(states_of(layer, rows, **options)) for _ in range(2))
+    given = [x, *states, grad, *grads]
+    assert_rows_independent(of_leaves(run, 1 + len(states)), given, 1)
 
 
 # Batch, input and hidden size: on a CPU rows by rows, in panels, and the library's products.
 CELL_SIZES = [(2, 3, 1), (9, 5, 33), (70, 40, 64), (260, 20, 40), (33, 1024, 1024)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", CELL_SIZES, ids=str)
 def test_cells(size, dtype, device):
     input, weights, bias, *state = cell_inputs(*size, dtype=dtype, device=device)
 
-    def run(*tensors: Tensor) -> list[Tensor]:
-        leaves = [t.detach().requires_grad_() for t in tensors[:3]]
-        input, h, c = leaves
-        return with_gradients(lltm_cell(input, weights, bias, h, c), leaves, tensors[3:])
-
+    run = of_leaves(lambda input, h, c: lltm_cell(input, weights, bias, h, c), 3)
     assert_rows_independent(run, [input, *state, *(torch.randn_like(s) for s in state)])

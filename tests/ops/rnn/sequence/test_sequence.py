@@ -4,16 +4,15 @@ from itertools import product
 
 import pytest
 import torch
-from op_testing import (
-    ACTIVATIONS,
-    DEVICES,
-    DTYPES,
-    assert_accurate,
-    assert_threads_change_no_bit,
-    bits,
-    needs_gpu,
+from op_testing import ACTIVATIONS, DTYPES, assert_threads_change_no_bit, needs_gpu
+from sequence_testing import (
+    CELLS,
+    Inputs,
+    assert_near,
+    assert_same_bits_again,
+    inputs_of,
+    results_and_gradients,
 )
-from sequence_testing import CELLS, Inputs, cell_of, inputs_of, reference, results_and_gradients
 
 from lltm_jit import ToolchainError
 from lltm_jit.functional import recurrent_sequence
@@ -24,49 +23,32 @@ SIZES = [(1, 1, 1), (2, 3, 7), (5, 4, 16), (9, 17, 33), (3, 70, 24), (6, 2, 130)
 
 
 def check(cell: str, inputs: Inputs, reverse: bool = False, depth: int = 0) -> None:
-    """Values and gradients against the reference in float64, by that in the same dtype.
-
-    The roundings of sums of some depth are as a random walk of so many steps.
-    """
-    actual = results_and_gradients(cell, inputs, reverse)
-    exact = results_and_gradients(cell, inputs.to(torch.double), reverse, reference)
-    same_dtype = results_and_gradients(cell, inputs, reverse, reference)
+    """The roundings of sums of some depth are as a random walk of so many steps."""
     # The sums of products are over rows, of steps and of the batch, or over hidden units.
     steps, rows = inputs.gates.shape[:2]
     parts = ACTIVATIONS * (1 + max(steps * rows, inputs.weight_hh.shape[1]) ** 0.5 / 2)
     # Tensor cores, which multiply floats in parts, truncate their sums.
     truncated = inputs.gates.is_cuda and inputs.gates.dtype == torch.float
-    for ours, right, usual in zip(actual, exact, same_dtype, strict=True):
-        ulps = (8 if truncated else 4) + depth**0.5 / 2
-        assert_accurate(ours, right, usual, ulps=ulps, sums=True, parts=parts)
+    ulps = (8 if truncated else 4) + depth**0.5 / 2
+    assert_near(cell, inputs, reverse, ulps=ulps, parts=parts)
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
-def test_values_and_gradients(cell, size, dtype, device):
-    check(cell, inputs_of(cell, *size, dtype=dtype, device=device))
+def test_values_and_gradients(cell, size, dtype, path):
+    check(cell, inputs_of(cell, *size, dtype, path))
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
-def test_resets_and_lengths(cell, reverse, dtype, device):
-    inputs = inputs_of(cell, 8, 6, 16, dtype, device, control=True)
-    if reverse:  # what is held then comes first in memory
-        inputs = inputs._replace(control=inputs.control.flip(0))
+def test_resets_and_lengths(cell, reverse, dtype, path):
+    inputs = inputs_of(cell, 8, 6, 16, dtype, path, control=True, reverse=reverse)
     check(cell, inputs, reverse)
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_steps_skipped_before_a_row_begins(cell, reverse, dtype, device):
     """A row's first step then finds h_0, unless it is reset; one row has no step at all."""
     inputs = inputs_of(cell, 6, 5, 16, dtype, device)
@@ -76,11 +58,11 @@ def test_steps_skipped_before_a_row_begins(cell, reverse, dtype, device):
     check(cell, inputs._replace(control=control.flip(0) if reverse else control), reverse)
 
 
-# More than a cluster holds: the whole grid of an H100 or H200, in phases where there are many rows,
-# and with streamed weights where floats fill the chip; or step by step, where few rows of floats
-# have a product of their own.
+# A cluster. More than one holds: the whole grid of an H100 or H200, in phases where there are many
+# rows, and with streamed weights where floats fill the chip; or step by step, where few rows of
+# floats have a product of their own.
 LARGE_SIZES = [
-    *[(6, 3, 776), (7, 16, 1000), (1, 16, 1024), (5, 70, 520), (4, 64, 1024)],
+    *[(20, 24, 64), (6, 3, 776), (7, 16, 1000), (1, 16, 1024), (5, 70, 520), (4, 64, 1024)],
     *[(3, 20, 2048), (3, 5, 2056), (2, 3, 2120)],
 ]
 LARGE = list(product(CELLS, LARGE_SIZES, (torch.half, torch.bfloat16, torch.float)))
@@ -98,26 +80,18 @@ LARGE += [
 def test_large_hidden_sizes(cell, size, dtype):
     inputs = inputs_of(cell, *size, dtype, "cuda", control=True)
     check(cell, inputs)
-    first = bits(results_and_gradients(cell, inputs))
-    for _ in range(3):
-        assert bits(results_and_gradients(cell, inputs)) == first
+    assert_same_bits_again(cell, inputs, times=5)
     check(cell, inputs._replace(h_0=None, c_0=None), reverse=True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
 def test_without_a_state(cell, device):
     check(cell, inputs_of(cell, device=device, state=False))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
 def test_a_bias_of_the_hidden_part(cell, device):
-    inputs = inputs_of(cell, 4, 3, 16, torch.float, device)
-    check(cell, inputs._replace(bias_hh=torch.randn(cell_of(cell).gates * 16, device=device)))
+    check(cell, inputs_of(cell, 4, 3, 16, torch.float, device, bias=True))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_gate_that_is_always_open_or_shut(sign, device):
     """By an infinite bias; its second derivatives, too, are those of a large one."""
@@ -133,7 +107,6 @@ def test_a_gate_that_is_always_open_or_shut(sign, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("with_c_0", [False, True])
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 def test_a_long_sum_keeps_its_bits(dtype, with_c_0, device):
@@ -151,27 +124,14 @@ def test_a_long_sum_keeps_its_bits(dtype, with_c_0, device):
     torch.testing.assert_close(c_n.cpu().float(), expected, rtol=rtol, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(4, 0, 8), (4, 3, 0)], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
-def test_nothing_to_compute(cell, shape, device):
-    results = results_and_gradients(cell, inputs_of(cell, *shape, device=device))
+def test_nothing_to_compute(cell, shape, path):
+    results = results_and_gradients(cell, inputs_of(cell, *shape, device=path))
     assert results[0].shape == shape
     assert all((gradient == 0).all() for gradient in results[3:])
 
 
-@needs_gpu
-@pytest.mark.parametrize("dtype", [torch.float, torch.half], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
-def test_the_same_bits_each_time(cell, dtype):
-    inputs = inputs_of(cell, 20, 24, 64, dtype, "cuda", control=True)
-    first = bits(results_and_gradients(cell, inputs))
-    for _ in range(5):
-        assert bits(results_and_gradients(cell, inputs)) == first
-
-
 @pytest.mark.parametrize("size", [(6, 3, 96), (6, 40, 33)], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_the_number_of_threads_changes_no_bit(cell, size):
     inputs = inputs_of(cell, *size, torch.float)
 
@@ -184,7 +144,6 @@ def test_the_number_of_threads_changes_no_bit(cell, size):
     assert_threads_change_no_bit(run)
 
 
-@pytest.mark.parametrize("cell", CELLS)
 def test_a_hundred_thousand_steps(cell):
     inputs = inputs_of(cell, 100_000, 1, 2, torch.float)
     output, h_n, _ = recurrent_sequence(cell, *inputs)
@@ -192,53 +151,53 @@ def test_a_hundred_thousand_steps(cell):
     assert output.isfinite().all()
 
 
-WRONG = {
-    "no cell": ({"cell": "lsmt"}, ValueError, "the name of a cell, but got 'lsmt'"),
-    "no tensor": ({"gates": 1.0}, TypeError, "expected gates to be a tensor, but got float"),
-    "a rank": (
-        {"gates": torch.zeros(3, 28)},
-        RuntimeError,
-        r"gates to have 3 dimensions \[steps, batch_size, gates\*hidden_size\], but got shape "
-        r"\[3, 28\]",
+# Calls of one recurrence, of two heads, and of both directions.
+ONE = {"cell": "lstm", "gates": torch.zeros(5, 3, 28), "weight_hh": torch.zeros(28, 7)}
+HEADS = ONE | {"gates": torch.zeros(5, 3, 56), "weight_hh": torch.zeros(2, 28, 7)}
+CALLS = {"one": ONE, "heads": HEADS, "both": HEADS | {"bidirectional": True}}
+# An argument, what it is, or its shape, and what the error says.
+WRONG = [
+    ("one", "cell", "lsmt", "the name of a cell, but got 'lsmt'"),
+    ("one", "gates", 1.0, "expected gates to be a tensor, but got float"),
+    (
+        "one",
+        "gates",
+        (3, 28),
+        r"3 dimensions \[steps, batch_size, gates.hidden_size\], .* \[3, 28\]",
     ),
-    "steps": ({"gates": torch.zeros(0, 3, 28)}, RuntimeError, "at least one step"),
-    "gates": (
-        {"gates": torch.zeros(5, 3, 27)},
-        RuntimeError,
-        r"gates\*hidden_size\] = \[5, 3, 28\], but got \[5, 3, 27\]",
-    ),
-    "weights": (
-        {"weight_hh": torch.zeros(27, 7)},
-        RuntimeError,
-        r"\[5, 3, 28\]|\[28, 7\], but got \[27, 7\]",
-    ),
-    "a bias": ({"bias_hh": torch.zeros(27)}, RuntimeError, r"bias_hh .* = \[28\], but got \[27\]"),
-    "parameters": ({"parameters": torch.zeros(1, 7)}, RuntimeError, "no parameters for lstm"),
-    "h_0": ({"h_0": torch.zeros(2, 7)}, RuntimeError, r"h_0 .* = \[3, 7\], but got \[2, 7\]"),
-    "c_0": (
-        {"c_0": torch.zeros(3, 7)},
-        RuntimeError,
-        r"c_0 .* = \[1, 3, 7\], but got \[3, 7\]",
-    ),
-    "a dtype": ({"h_0": torch.zeros(3, 7).double()}, RuntimeError, "dtype of gates"),
-    "control": ({"control": torch.zeros(5, 3)}, RuntimeError, "control to have dtype Byte"),
-    "a device": ({"weight_hh": torch.zeros(28, 7, device="meta")}, RuntimeError, "device of gates"),
-}
+    ("one", "gates", (0, 3, 28), "at least one step"),
+    ("one", "gates", (5, 3, 27), r"gates\*hidden_size\] = \[5, 3, 28\], but got \[5, 3, 27\]"),
+    ("one", "weight_hh", (27, 7), r"\[5, 3, 28\]|\[28, 7\], but got \[27, 7\]"),
+    ("one", "bias_hh", (27,), r"bias_hh .* = \[28\], but got \[27\]"),
+    ("one", "parameters", (1, 7), "no parameters for lstm"),
+    ("one", "h_0", (2, 7), r"h_0 .* = \[3, 7\], but got \[2, 7\]"),
+    ("one", "h_0", torch.zeros(3, 7).double(), "dtype of gates"),
+    ("one", "c_0", (3, 7), r"c_0 .* = \[1, 3, 7\], but got \[3, 7\]"),
+    ("one", "control", (5, 3), "control to have dtype Byte"),
+    ("one", "weight_hh", torch.zeros(28, 7, device="meta"), "device of gates"),
+    ("heads", "weight_hh", (0, 28, 7), r"one head or more, .* shape \[0, 28, 7\]"),
+    ("heads", "gates", (5, 3, 28), r"gates\*hidden_size\] = \[5, 3, 56\], but got \[5, 3, 28\]"),
+    ("heads", "h_0", (3, 7), r"h_0 .* = \[3, 14\], but got \[3, 7\]"),
+    ("both", "weight_hh", (28, 7), r"3 dimensions .* two directions, but got shape \[28, 7\]"),
+    ("both", "weight_hh", (3, 28, 7), r"two directions or more, the same heads .* \[3, 28, 7\]"),
+    ("both", "control", torch.zeros(5, 3).byte(), r"= \[2, 5, 3\], but got \[5, 3\]"),
+]
 
 
-@pytest.mark.parametrize("way", WRONG)
-def test_errors(way):
-    changed, error, message = WRONG[way]
-    right = {"cell": "lstm", "gates": torch.zeros(5, 3, 28), "weight_hh": torch.zeros(28, 7)}
+@pytest.mark.parametrize(
+    ("call", "name", "wrong", "message"), WRONG, ids=[f"{row[0]}-{row[1]}" for row in WRONG]
+)
+def test_errors(call, name, wrong, message):
+    wrong = torch.zeros(wrong) if isinstance(wrong, tuple) else wrong
+    error = {float: TypeError, str: ValueError}.get(type(wrong), RuntimeError)
     with pytest.raises(error, match=message):
-        recurrent_sequence(**right | changed)
+        recurrent_sequence(**CALLS[call] | {name: wrong})
 
 
 def test_a_state_that_the_cell_does_not_have():
+    gates, weight_hh, c_0 = torch.zeros(2, 3, 21), torch.zeros(21, 7), torch.zeros(1, 3, 7)
     with pytest.raises(RuntimeError, match="c_0 to be None, as gru has one state"):
-        recurrent_sequence(
-            "gru", torch.zeros(2, 3, 21), torch.zeros(21, 7), c_0=torch.zeros(1, 3, 7)
-        )
+        recurrent_sequence("gru", gates, weight_hh, c_0=c_0)
 
 
 def test_sums_of_gates_that_the_cell_does_not_add():

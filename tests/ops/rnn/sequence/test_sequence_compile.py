@@ -5,24 +5,22 @@ test_lltm_compile.py has a layer under AOTInductor.
 
 from __future__ import annotations
 
-import io
+import copy
 
 import pytest
 import torch
-from op_testing import DEVICES, needs_gpu, refusal
-from sequence_testing import LAYERS, TRACED, inputs_of, tensors, with_gradients
+from layer_testing import LAYERS, THEIRS, TRACED, assert_alike, tensors, with_gradients
+from op_testing import needs_gpu, refusal, taken
+from sequence_testing import inputs_of, saved_and_loaded
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
-ops = torch.ops.lltm_jit
 
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", TRACED)
 def test_compile_once_for_every_batch_and_length(kind, device):
-    """In both directions, with lengths and resets."""
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(layer, fullgraph=True, backend=counter, dynamic=True)
@@ -30,32 +28,26 @@ def test_compile_once_for_every_batch_and_length(kind, device):
         x = torch.randn(steps, batch_size, 5, device=device)
         lengths = torch.randint(1, steps + 1, (batch_size,), device=device)
         reset = torch.rand(steps, batch_size, device=device) < 0.3
-        found = [
-            with_gradients(function, x, lengths=lengths, reset=reset)
-            for function in (compiled, layer)
-        ]
-        torch.testing.assert_close(*found)
+        assert_alike((compiled, layer), x, lengths=lengths, reset=reset)
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("device", DEVICES)
+def test_compile_once_by_formulas():
+    with taken("formulas", "rnn") as device:
+        test_compile_once_for_every_batch_and_length("GRU", device)
+
+
 @pytest.mark.parametrize("kind", TRACED)
 def test_lengths_in_a_list_may_change(kind, device):
     """The second list makes the program one for all."""
     layer, counter = LAYERS[kind](5, 7, device=device), CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(layer, fullgraph=True, backend=counter)
     x = torch.randn(20, 3, 5, device=device)
-    for lengths in (
-        [20, 10, 5],
-        *([20 - i, 10 + i % 7, 5 + i % 3] for i in range(1, 5)),
-        [0, 1, 2],
-    ):
-        found = [with_gradients(run, x, lengths=lengths) for run in (compiled, layer)]
-        torch.testing.assert_close(*found)
+    for lengths in (*([20 - i, 10 + i % 7, 5 + i % 3] for i in range(5)), [0, 1, 2]):
+        assert_alike((compiled, layer), x, lengths=lengths)
     assert counter.frame_count <= 3  # 0 and 1 may be constants
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_sizes_that_change_are_noticed(device):
     """Without being told: the second size makes the program one for all."""
     layer = lltm_jit.LSTM(5, 7, batch_first=True, device=device)
@@ -65,8 +57,7 @@ def test_sizes_that_change_are_noticed(device):
     def check(batch_size, steps):
         x = torch.randn(batch_size, steps, 5, device=device)
         state = tuple(torch.randn(2, 1, batch_size, 7, device=device))
-        found = [with_gradients(function, x, state) for function in (compiled, layer)]
-        torch.testing.assert_close(*found)
+        assert_alike((compiled, layer), x, state)
 
     check(3, 4)
     check(5, 6)
@@ -96,27 +87,20 @@ def test_compiled_by_inductor(device, mode):
         torch.testing.assert_close(actual, with_gradients(layer, x))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_compiled_under_autocast(device):
-    layer = lltm_jit.GRU(5, 7, device=device)
-    x = torch.randn(4, 3, 5, device=device)
+    layer, x = lltm_jit.GRU(5, 7, device=device), torch.randn(4, 3, 5, device=device)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     with torch.autocast(device, torch.bfloat16):
-        actual, expected = (with_gradients(function, x) for function in (compiled, layer))
-    assert actual[0].dtype == (torch.float if device == "cpu" else torch.bfloat16)
-    torch.testing.assert_close(actual, expected)
+        assert compiled(x)[0].dtype == (torch.float if device == "cpu" else torch.bfloat16)
+        assert_alike((compiled, layer), x)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_compiled_checkpoints(device):
     layer = lltm_jit.LLTM(5, 7, checkpoint=3, device=device)
-    x = torch.randn(8, 3, 5, device=device)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    actual, expected = (with_gradients(function, x) for function in (compiled, layer))
-    torch.testing.assert_close(actual, expected)
+    assert_alike((compiled, layer), torch.randn(8, 3, 5, device=device))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("module", "sizes", "backward"),
     [
@@ -147,7 +131,6 @@ def test_compiled_autograd(module, sizes, backward, device):
     torch.testing.assert_close(step(), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", TRACED)
 def test_exported_program_takes_any_size_and_is_saved(kind, device):
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
@@ -160,10 +143,7 @@ def test_exported_program_takes_any_size_and_is_saved(kind, device):
     steps, batch = torch.export.Dim("steps"), torch.export.Dim("batch")
     shapes = {"input": {0: steps, 1: batch}, "lengths": {0: batch}}
     program = torch.export.export(layer, positional, named, dynamic_shapes=shapes)
-    with io.BytesIO() as file:
-        torch.export.save(program, file)
-        file.seek(0)
-        loaded = torch.export.load(file)
+    loaded = saved_and_loaded(torch.export, program)
     for sizes in ((2, 9), (17, 2)):
         positional, named = args(*sizes)
         actual = loaded.module()(*positional, **named)
@@ -172,18 +152,12 @@ def test_exported_program_takes_any_size_and_is_saved(kind, device):
     assert calls == ["lltm_jit.recurrent_sequence.default"] * 2
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_jit_trace(device):
-    """The traced layer takes other batch sizes, and may be saved and loaded."""
     layer = lltm_jit.LSTM(5, 7, device=device)
     traced = torch.jit.trace(layer, (torch.randn(4, 3, 5, device=device),))
-    with io.BytesIO() as file:
-        torch.jit.save(traced, file)
-        file.seek(0)
-        loaded = torch.jit.load(file)
-    x = torch.randn(9, 6, 5, device=device)
-    torch.testing.assert_close(with_gradients(loaded, x), with_gradients(layer, x))
+    loaded = saved_and_loaded(torch.jit, traced)
+    assert_alike((loaded, layer), torch.randn(9, 6, 5, device=device))
 
 
 def test_compiled_errors_are_those_of_eager_calls():
@@ -191,3 +165,63 @@ def test_compiled_errors_are_those_of_eager_calls():
     compiled = torch.compile(recurrent_sequence, fullgraph=True, backend="aot_eager")
     expected = refusal(RuntimeError, recurrent_sequence, "lstm", *given)
     assert expected in refusal(RuntimeError, compiled, "lstm", *given)
+
+
+DECOMPOSITIONS = {**torch.export.default_decompositions(), **lltm_jit.decompositions()}
+
+
+def exported(layer: nn.Module, x: torch.Tensor) -> torch.export.ExportedProgram:
+    """For any batch size."""
+    shapes = {"input": {1: torch.export.Dim("batch")}}
+    return torch.export.export(layer, (x,), dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize("kind", TRACED)
+def test_a_decomposed_program_has_operations_of_torch_alone(kind):
+    layer = LAYERS[kind](3, 4, bidirectional=True, dtype=torch.double)
+    program = exported(layer, torch.randn(3, 2, 3, dtype=torch.double))
+    assert "lltm_jit" in str(program.graph)
+    plain = program.run_decompositions(DECOMPOSITIONS)
+    assert "lltm_jit" not in str(plain.graph)
+    more = torch.randn(3, 7, 3, dtype=torch.double)
+    torch.testing.assert_close(tensors(plain.module()(more)), tensors(layer(more)))
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_a_reverted_layer_exports_as_one_operation(kind):
+    """Of which torch.onnx.export makes ONNX's own."""
+    layer = LAYERS[kind](3, 4)
+    program = torch.export.export(lltm_jit.revert(copy.deepcopy(layer)), (torch.randn(5, 2, 3),))
+    operations = {str(node.target).rpartition("aten.")[2] for node in program.graph.nodes}
+    assert f"{layer.mode.lower()}.input" in operations
+
+
+@pytest.mark.slow  # it needs onnxscript, which torch.onnx.export imports
+@pytest.mark.parametrize(
+    ("kind", "way", "proj_size"),
+    [
+        ("GRU", "decomposed", 0),
+        ("LSTM", "decomposed", 2),  # ONNX's own operation has no projections
+        ("LSTM", "reverted", 0),
+    ],
+)
+def test_onnx_computes_the_same(kind, way, proj_size, tmp_path):
+    from onnx.reference import ReferenceEvaluator
+
+    layer = LAYERS[kind](3, 4, proj_size=proj_size)
+    x, more = torch.randn(5, 2, 3), torch.randn(5, 7, 3)
+    if way == "decomposed":
+        program = exported(layer, x).run_decompositions(DECOMPOSITIONS)
+    else:
+        program = exported(lltm_jit.revert(copy.deepcopy(layer)), x)
+    torch.onnx.export(program, dynamo=True, verbose=False).save(tmp_path / "layer.onnx")
+    found = ReferenceEvaluator(str(tmp_path / "layer.onnx")).run(None, {"input": more.numpy()})
+    torch.testing.assert_close([*map(torch.from_numpy, found)], tensors(layer(more)))
+
+
+def test_other_operators_decompose_as_well():
+    model = nn.Sequential(lltm_jit.Sigmoid(), lltm_jit.LLTMCell(3, 4))
+    x = torch.randn(2, 3)
+    program = torch.export.export(model, (x,)).run_decompositions(lltm_jit.decompositions())
+    assert "lltm_jit" not in str(program.graph)
+    torch.testing.assert_close(program.module()(x), model(x))

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from layer_testing import LAYERS
 from lltm_testing import cell_inputs
 from op_testing import assert_trains_in_graph, bits, captured_in_graph, needs_gpu, on_side_stream
 from op_testing import results_and_gradients as results_of_function
-from sequence_testing import CELLS, LAYERS, Inputs, inputs_of, results_and_gradients
+from sequence_testing import CELLS, Inputs, inputs_of, results_and_gradients
 from torch import Tensor
 
 import lltm_jit
@@ -63,7 +64,6 @@ def test_side_stream(case):
 @needs_gpu
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_cuda_graph(case):
-    """After a first call, which makes the variant."""
     inputs, run = call(*case)
     captured = captured_in_graph(lambda: tuple(run(*inputs)))
     assert bits(captured) == bits(run(*inputs))
@@ -81,13 +81,11 @@ def test_tensors_on_another_device_than_the_current_one(case):
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", LAYERS)
 def test_cuda_graph_of_a_whole_training_step(kind):
     """Forward, loss, backward and optimizer in one graph do what they do eagerly.
 
     In both directions, with lengths and resets that lie on the GPU.
     """
-    torch.manual_seed(0)
     layer = LAYERS[kind](8, 32, bidirectional=True, device="cuda")
     x, target = torch.randn(5, 4, 8, device="cuda"), torch.randn(5, 4, 64, device="cuda")
     lengths = torch.tensor([5, 2, 4, 1], device="cuda")
@@ -120,7 +118,6 @@ def test_graphed_callable():
 
 @needs_gpu
 @pytest.mark.parametrize(("dtype", "size"), CASES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_streams_at_the_same_time(cell, dtype, size):
     """Several sequences at once do not disturb each other, which may not all be resident."""
     cases = [inputs_of(cell, *size, dtype, "cuda") for _ in range(6)]

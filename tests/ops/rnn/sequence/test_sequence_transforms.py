@@ -1,4 +1,4 @@
-"""Whole sequences and their layers under torch.func."""
+"""Whole sequences and their layers under torch.func, on tensors without data, and in modes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import copy
 
 import pytest
 import torch
-from op_testing import DEVICES
-from sequence_testing import CELLS, LAYERS, Inputs, controls, inputs_of
+from layer_testing import LAYERS, as_list, derivatives
+from sequence_testing import Inputs, controls, inputs_of, ours
+from subclasses import Logged, Recorder, Wrapped
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
+from torch.utils._pytree import tree_map_only
 
-from lltm_jit.functional import recurrent_sequence
-
-
-def ours(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor, ...]:
-    return recurrent_sequence(cell, *inputs, reverse=reverse)
+import lltm_jit
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +24,10 @@ def _rules_for_vmap():
     torch._C._functorch._set_vmap_fallback_enabled(True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_vmap_over_the_control(cell, reverse, device):
     """Alone, and with all others; test_every_operator.py has those without it."""
     inputs = inputs_of(cell, 4, 2, 3, device=device, control=True).requires_grad()
-    controls_of_all = torch.stack([controls(4, 2).to(device) for _ in range(3)])
-    more = controls_of_all.flip(1) if reverse else controls_of_all  # what is held comes first
+    more = torch.stack([controls(4, 2, reverse).to(device) for _ in range(3)])
     alone = inputs._replace(control=more)
     every = Inputs(*(t if t is None else torch.stack([t, 2 * t, -t]) for t in inputs[:6]), more)
     for given, shared in ((alone, inputs[:6]), (every, ())):
@@ -48,16 +42,11 @@ def test_vmap_over_the_control(cell, reverse, device):
             for n in range(3)
         ]
         expected = tuple(torch.stack(results) for results in zip(*rows, strict=True))
-        found = []
-        for results in (actual, expected):
-            loss = sum(result.square().sum() for result in results)
-            grads = torch.autograd.grad(loss, inputs.leaves(), retain_graph=True)
-            found.append([*results, *grads])
+        torch.testing.assert_close(actual, expected)
+        found = [derivatives(r, inputs.leaves(), retain_graph=True) for r in (actual, expected)]
         torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_vmap_over_lengths(kind, device):
     """Which cannot be looked into then: what they have beyond the steps counts as all of them."""
     layer = LAYERS[kind](3, 4, bidirectional=True, device=device)
@@ -68,30 +57,58 @@ def test_vmap_over_lengths(kind, device):
         torch.testing.assert_close(actual[i], layer(x[i], lengths=given)[0])
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_ensemble(kind, device):
-    """Many layers as one: forward, and the gradients of every member."""
     options = {"bidirectional": True, "device": device, "dtype": torch.double}
     layers = [LAYERS[kind](3, 4, 2, **options) for _ in range(3)]
     x = torch.randn(5, 2, 3, device=device, dtype=torch.double)
-    reset = torch.rand(5, 2, device=device) < 0.3
-    named = {"lengths": [5, 3], "reset": reset}
+    named = {"lengths": [5, 3], "reset": torch.rand(5, 2, device=device) < 0.3}
     skeleton = copy.deepcopy(layers[0]).to("meta")
     parameters, buffers = stack_module_state(layers)
 
     def member(parameters, buffers, x):
         output, state = functional_call(skeleton, (parameters, buffers), (x,), named)
-        return output, state if isinstance(state, Tensor) else state[-1]
+        return output, as_list(state)[-1]
 
-    output, state = vmap(member, in_dims=(0, 0, None))(parameters, buffers, x)
-    loss = output.square().sum() + state.sum()
-    gradients = torch.autograd.grad(loss, [*parameters.values()])
+    found = vmap(member, in_dims=(0, 0, None))(parameters, buffers, x)
+    gradients = derivatives(found, [*parameters.values()])
     for i, layer in enumerate(layers):
         expected = member(dict(layer.named_parameters()), {}, x)
-        torch.testing.assert_close((output[i], state[i]), expected)
-        loss = expected[0].square().sum() + expected[1].sum()
-        torch.testing.assert_close(
-            [gradient[i] for gradient in gradients],
-            list(torch.autograd.grad(loss, list(layer.parameters()))),
-        )
+        expected = [*expected, *derivatives(expected, [*layer.parameters()])]
+        torch.testing.assert_close([each[i] for each in (*found, *gradients)], expected)
+
+
+@pytest.mark.parametrize("cell", ["lltm", "lstm", "slstm"])
+def test_a_float_cell_of_half_calls_on_tensors_without_data(cell, reverse, device):
+    """test_every_operator.py has cells of the same dtype."""
+    inputs = inputs_of(cell, dtype=torch.half, device=device, control=True)
+    inputs = inputs._replace(c_0=inputs.c_0.float())
+    facts = []
+    for given in (inputs, Inputs(*(t if t is None else t.to("meta") for t in inputs))):
+        leaves = given.requires_grad()
+        results = ours(cell, leaves, reverse)
+        found = [*results, *derivatives(results, leaves.leaves())]
+        facts.append([(t.shape, t.dtype, t.stride()) for t in found])
+    assert {tensor.device.type for tensor in found} == {"meta"}
+    assert facts[0] == facts[1]
+
+
+@pytest.mark.parametrize("subclass", [lambda t: t.as_subclass(Logged), Wrapped])
+def test_a_subclass_as_the_control(subclass):
+    """test_every_tool.py has those of the other arguments."""
+    given = inputs_of("lstm", control=True)
+    results = ours("lstm", given._replace(control=subclass(given.control)))
+    assert {type(result) for result in results} <= {Logged, Wrapped}
+    found = tree_map_only(Wrapped, lambda t: t.inner, list(results))
+    found = [tensor.as_subclass(Tensor) for tensor in found]
+    torch.testing.assert_close(found, [*ours("lstm", given)], rtol=0, atol=0)
+
+
+def test_mode_that_overrides_functions(device):
+    layer = lltm_jit.LSTM(5, 7, 2, device=device)
+    x = torch.randn(4, 3, 5, device=device)
+    with Recorder() as recorder:
+        output, _ = layer(x)
+    calls = [call for call in recorder.calls if "recurrent" in call]
+    assert calls == ["lltm_jit.recurrent_sequence"] * 2
+    error = 0 if device == "cpu" else 1e-6  # a GPU's products of padded rows may differ
+    torch.testing.assert_close(output, layer(x)[0], rtol=0, atol=error)

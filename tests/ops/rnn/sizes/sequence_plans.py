@@ -72,19 +72,28 @@ QUICKEST = [
 
 
 def sizes(
-    plans: Any, batch_size: int, hidden_size: int, type: str = "half", cell: str = "lltm"
+    plans: Any,
+    batch_size: int,
+    hidden_size: int,
+    type: str = "half",
+    cell: str = "lltm",
+    **facts: Any,
 ) -> Any:
     result = plans.Sizes()
     result.steps, result.batch_size, result.hidden_size = 100, batch_size, hidden_size
-    for fact in ("gates", "states", "parameters", "adds_gates", "normalises"):
-        setattr(result, fact, getattr(cell_of(cell), fact))
     result.type = getattr(plans.Type, type)
     result.directions = result.heads = 1
+    names = ("gates", "states", "parameters", "adds_gates", "normalises")
+    for name, fact in ({name: getattr(cell_of(cell), name) for name in names} | facts).items():
+        setattr(result, name, fact)
     return result
 
 
-def gpu(plans: Any, name: str) -> Any:
-    return described(plans, *GPUS[name])
+def gpu(plans: Any, name: str, **facts: Any) -> Any:
+    result = described(plans, *GPUS[name])
+    for fact, value in facts.items():
+        setattr(result, fact, value)
+    return result
 
 
 def described(plans: Any, architecture: int, shared_bytes: int, sms: int, clusters: Any) -> Any:

@@ -14,10 +14,10 @@ import pytest
 import test_sequence
 import torch
 import torch.nn.functional as F
+from layer_testing import LAYERS, THEIRS, assert_alike, pair, with_gradients
 from op_testing import DTYPES, bits
-from sequence_testing import CELLS, LAYERS, THEIRS, cell_of, inputs_of, tensors
+from sequence_testing import CELLS, cell_of, inputs_of
 from test_lltm import check_against_float64
-from test_recurrent_layers import assert_same
 from torch import Tensor
 
 from lltm_jit.functional import recurrent_sequence
@@ -54,19 +54,15 @@ def test_products_of_all_steps_are_exact(dtype, bounds):
     for size, others in itertools.product(large, [(0, 1), (1, 1), (2, 5), (5, 2)]):
         cases |= {(size, *others), (others[0], size, others[1]), (*others, size)}
     for rows, depth, width in sorted(cases):
-        x, weight = (
-            whole_numbers(1, rows, depth, dtype=dtype),
-            whole_numbers(width, depth, dtype=dtype),
-        )
-        given = [x, weight, whole_numbers(width, dtype=dtype)]
+        shapes = ((1, rows, depth), (width, depth), (width,))
+        given = [whole_numbers(*shape, dtype=dtype) for shape in shapes]
         grad = whole_numbers(1, rows, width, dtype=dtype)
         found = []
         for function in (input_gates, F.linear):
             leaves = [t.clone().requires_grad_() for t in given]
             gates = function(*leaves)
             found.append([gates, *torch.autograd.grad(gates, leaves, grad)])
-        for ours, theirs in zip(*found, strict=True):
-            assert torch.equal(ours, theirs), (rows, depth, width)
+        assert all(map(torch.equal, *found)), (rows, depth, width)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +113,6 @@ def test_sequences_around_each_bound(cell, dtype, bounds):
 
 
 @pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_any_number_of_rows(cell, dtype, bounds):
     """Has the bits of as many rows of a large batch, forward and backward, and of a layer.
 
@@ -127,11 +122,12 @@ def test_any_number_of_rows(cell, dtype, bounds):
     layer, x = LAYERS[cell.upper()](5, 9, dtype=dtype), torch.randn(3, 130, 5).to(dtype)
 
     def results(rows: int) -> list[Tensor]:
-        parts = [t if t is None else t[..., :rows, :] for t in (whole.gates, whole.h_0, whole.c_0)]
-        gates, h_0, c_0 = parts
-        given = whole._replace(
-            gates=gates, h_0=h_0, c_0=c_0, control=whole.control[:, :rows]
-        ).requires_grad()
+        parts = {
+            name: getattr(whole, name)[..., :rows, :]
+            for name in ("gates", "h_0", "c_0")
+            if getattr(whole, name) is not None
+        }
+        given = whole._replace(**parts, control=whole.control[:, :rows]).requires_grad()
         found = recurrent_sequence(cell, *given)
         leaves = [given.gates, given.h_0]
         grads = torch.autograd.grad(found, leaves, [r.detach().cos() for r in found])
@@ -163,14 +159,12 @@ def test_more_units_than_a_product_keeps_columns(kind, of_input, bounds):
 
 def check_layer(kind, sizes, given, checkpoint=0):
     """Input and hidden size, steps and rows, beside torch's layer, which takes no 0 rows."""
-    theirs = THEIRS[kind](*sizes, dtype=torch.double)
-    ours = LAYERS[kind](*sizes, checkpoint=checkpoint, dtype=torch.double)
-    ours.load_state_dict(theirs.state_dict())
+    ours, theirs = pair(kind, *sizes, dtype=torch.double)
+    ours.checkpoint = checkpoint
     x = torch.randn(*given, sizes[0], dtype=torch.double, requires_grad=True)
     if given[1] > 0:
-        assert_same(ours(x), theirs(x), ours, theirs, x)
+        assert_alike((ours, theirs), x, leaves=[x])
         return
-    results = tensors(ours(x))
-    grads = torch.autograd.grad(sum(t.sum() for t in results), [x, *ours.parameters()])
-    assert results[0].shape == (given[0], 0, sizes[1])
-    assert all((grad == 0).all() for grad in grads)
+    output, *_ = found = with_gradients(ours, x, leaves=[x])
+    assert output.shape == (given[0], 0, sizes[1])
+    assert all((grad == 0).all() for grad in found)

@@ -6,19 +6,20 @@ import itertools
 
 import pytest
 import torch
+from layer_testing import pair
 from op_testing import bits, needs_gpu
 from sequence_testing import (
     CELLS,
     Inputs,
     inputs_of,
-    launched,
+    names_of_launched,
+    ours,
     reference,
     results_and_gradients,
 )
 from test_sequence import check
 from torch import Tensor
 
-import lltm_jit
 from lltm_jit import native
 from lltm_jit.functional import recurrent_sequence
 
@@ -35,13 +36,9 @@ SIZES = [(80, 1152), (100, 1150), (129, 1040), (250, 1024), (250, 1500), (66, 20
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("cell", CELLS)
 def test_values_and_gradients(cell, size, tmp_path):
     inputs = inputs_of(cell, 4, *size, torch.half, "cuda", control=True)
-    names = {
-        kernel["name"] for kernel in launched(lambda: recurrent_sequence(cell, *inputs), tmp_path)
-    }
-    assert "many_rows_forward" in names
+    assert "many_rows_forward" in names_of_launched(lambda: ours(cell, inputs), tmp_path)
     check(cell, inputs)
 
 
@@ -61,18 +58,16 @@ def test_floats_as_tf32(cell, size, tmp_path):
     exact = results_and_gradients(cell, inputs.to(torch.double), False, reference)
     torch.backends.cudnn.rnn.fp32_precision = "tf32"
     all_found: list[list[Tensor]] = []
-    names = {
-        kernel["name"]
-        for kernel in launched(
-            lambda: all_found.append(results_and_gradients(cell, inputs)), tmp_path
-        )
-    }
-    assert "many_rows_forward" in names
+
+    def run() -> None:
+        all_found.append(results_and_gradients(cell, inputs))
+
+    assert "many_rows_forward" in names_of_launched(run, tmp_path)
     assert bits(all_found[0]) == bits(all_found[1])
     most = 5e-2 if cell == "rnn_relu" else 1.5e-3  # whose derivative jumps
     errors = [
-        ((ours.double() - right).norm() / right.norm()).item()
-        for ours, right in zip(all_found[0], exact, strict=True)
+        ((found.double() - right).norm() / right.norm()).item()
+        for found, right in zip(all_found[0], exact, strict=True)
         if right.numel() > 0
     ]
     assert max(errors) < most, errors
@@ -126,12 +121,9 @@ def test_a_refused_launch_takes_the_next_plan(size):
 
 
 def test_both_directions_run_one_after_the_other():
-    torch.manual_seed(0)
-    ours = lltm_jit.LSTM(64, 1152, bidirectional=True, device="cuda", dtype=torch.half)
-    both = torch.nn.LSTM(64, 1152, bidirectional=True, device="cuda", dtype=torch.half)
-    both.load_state_dict(ours.state_dict())
+    layers = pair("LSTM", 64, 1152, bidirectional=True, device="cuda", dtype=torch.half)
     x = torch.randn(5, 80, 64, device="cuda", dtype=torch.half)
-    torch.testing.assert_close(ours(x)[0], both(x)[0], atol=2e-3, rtol=0)
+    torch.testing.assert_close(*(layer(x)[0] for layer in layers), atol=2e-3, rtol=0)
 
 
 def test_bfloat16_in_reverse_without_states():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from layer_testing import LAYERS, as_list, derivatives, pair, tensors, with_gradients
 from op_testing import needs_gpu
-from sequence_testing import LAYERS, THEIRS, launched, tensors, with_gradients
+from sequence_testing import assert_within, names_of_launched
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_map
@@ -37,13 +38,6 @@ def forward_mode(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
     return [results, tangents]
 
 
-def differentiated_twice(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
-    leaves = list(layer.parameters())
-    loss = layer(x)[0].square().sum()
-    once = torch.autograd.grad(loss, leaves, create_graph=True)
-    return [*once, *torch.autograd.grad(sum(each.square().sum() for each in once), leaves)]
-
-
 WAYS = {
     "called": with_gradients,
     "one sequence": lambda layer, x: with_gradients(layer, x[:, 0]),
@@ -55,7 +49,7 @@ WAYS = {
     "exported": lambda layer, x: with_gradients(torch.export.export(layer, (x,)).module(), x),
     "vmap": lambda layer, x: [torch.vmap(lambda x: layer(x)[0])(torch.stack([x, 2 * x]))],
     "forward mode": forward_mode,
-    "twice": differentiated_twice,
+    "twice": lambda layer, x: derivatives([layer(x)[0]], [*layer.parameters()], orders=2),
 }
 
 
@@ -86,30 +80,29 @@ def layer_results(layer: torch.nn.Module, x: Tensor, lengths: list[int]) -> list
         output, _ = pad_packed_sequence(packed)
     else:
         output, states = layer(x, lengths=lengths)
-    loss = output.square().sum() + sum(
-        state.sum() for state in (states if isinstance(states, tuple) else (states,))
-    )
+    loss = output.square().sum() + sum(state.sum() for state in as_list(states))
     return [output, *torch.autograd.grad(loss, [x, *layer.parameters()])]
 
 
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("sizes", [(3, 7), (8, 33), (5, 130)], ids=str)
-@pytest.mark.parametrize("kind", LAYERS)
 def test_layers(kind, sizes, dtype):
     """Two of them in both directions, against float64 on the CPU; their results are dense."""
-    torch.manual_seed(0)
     layer = LAYERS[kind](*sizes, num_layers=2, bidirectional=True)
     x = torch.randn(5, 4, sizes[0])
     lengths = [5, 2, 1, 4]
     ours = layer.to("cuda", dtype)
     found = layer_results(ours, x.to("cuda", dtype)[..., :], lengths)
     expected = layer_results(layer.to("cpu", torch.double), x.to(dtype).double(), lengths)
-    for result, right in zip(found, expected, strict=True):
-        assert result.is_contiguous()
-        scale = right.abs().max().item()
-        error = 100 * torch.finfo(dtype).eps
-        torch.testing.assert_close(result.cpu().double(), right, rtol=0, atol=error * scale)
+    assert all(result.is_contiguous() for result in found)
+    assert_within(found, expected, 100 * torch.finfo(dtype).eps)
+
+
+def assert_as_near_as_torchs(found, usual, exact) -> None:
+    for result, plain, right in zip(found, usual, exact, strict=True):
+        error, allowed = ((each.cpu().double() - right).norm() for each in (result, plain))
+        assert error <= 2 * allowed + torch.finfo(result.dtype).eps * right.norm()
 
 
 def test_which_layers_are_padded():
@@ -124,28 +117,22 @@ def test_which_layers_are_padded():
 @pytest.mark.parametrize("sizes", [(300, 300), (12, 100), (9, 652), (20, 1500)], ids=str)
 def test_layers_of_one_direction(sizes, tmp_path):
     """Beside torch's layer, which rounds as much."""
-    torch.manual_seed(0)
     layer = lltm_jit.LSTM(*sizes, num_layers=2)
     x = torch.randn(5, 4, sizes[0]).half()
     ours = layer.to("cuda", torch.half)
     found = layer_results(ours, x.cuda(), [5, 2, 1, 4])
-    names = [
-        each["name"] for each in launched(lambda: layer_results(ours, x.cuda(), [5] * 4), tmp_path)
-    ]
+    names = names_of_launched(lambda: layer_results(ours, x.cuda(), [5] * 4), tmp_path)
     assert sum("copy_rows" in name for name in names) >= 4
     theirs = torch.nn.LSTM(*sizes, num_layers=2, device="cuda", dtype=torch.half)
     theirs.load_state_dict(ours.state_dict())
     usual = layer_results(theirs, x.cuda(), [5, 2, 1, 4])
     expected = layer_results(layer.to("cpu", torch.double), x.double(), [5, 2, 1, 4])
-    for result, plain, right in zip(found, usual, expected, strict=True):
-        assert result.is_contiguous()
-        error, allowed = ((each.cpu().double() - right).norm() for each in (result, plain))
-        assert error <= 2 * allowed + torch.finfo(torch.half).eps * right.norm()
+    assert all(result.is_contiguous() for result in found)
+    assert_as_near_as_torchs(found, usual, expected)
 
 
 def trained(layer: torch.nn.Module, x: Tensor, state: object) -> list[Tensor]:
-    output, last = layer(x) if state is None else layer(x, state)
-    last = last if isinstance(last, tuple) else (last,)
+    output, *last = tensors(layer(x, state))
     loss = output.square().sum() + sum(each.sum() for each in last)
     return [output, *last, *torch.autograd.grad(loss, [x, *layer.parameters()])]
 
@@ -155,16 +142,11 @@ def trained(layer: torch.nn.Module, x: Tensor, state: object) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_a_single_step_reads_weights_where_they_are(kind, dtype, given, tmp_path):
-    """In both directions, beside torch's layer."""
-    torch.manual_seed(0)
-    how = {"num_layers": 2, "bidirectional": True}
-    ours = LAYERS[kind](7, 601, **how).to("cuda", dtype)
-    theirs = THEIRS[kind](7, 601, **how).to("cuda", dtype)
-    theirs.load_state_dict(ours.state_dict())
+    ours, theirs = pair(kind, 7, 601, 2, bidirectional=True, device="cuda", dtype=dtype)
     x = torch.randn(1, 5, 7, device="cuda", dtype=dtype, requires_grad=True)
     h = torch.randn(4, 5, 601, device="cuda", dtype=dtype)
     state = None if not given else (h, h.tanh()) if kind == "LSTM" else h
-    names = {each["name"] for each in launched(lambda: trained(ours, x, state), tmp_path)}
+    names = {*names_of_launched(lambda: trained(ours, x, state), tmp_path)}
     assert names >= {"sequence_forward_step", "sequence_backward_step"}
     assert not any("copy_rows" in name for name in names)
     found, usual = trained(ours, x, state), trained(theirs, x, state)
@@ -173,9 +155,7 @@ def test_a_single_step_reads_weights_where_they_are(kind, dtype, given, tmp_path
         x.detach().cpu().double().requires_grad_(),
         tree_map(lambda tensor: tensor.cpu().double(), state) if given else None,
     )
-    for result, plain, right in zip(found, usual, exact, strict=True):
-        error, allowed = ((each.cpu().double() - right).norm() for each in (result, plain))
-        assert error <= 2 * allowed + torch.finfo(dtype).eps * right.norm()
+    assert_as_near_as_torchs(found, usual, exact)
 
 
 @needs_gpu
@@ -196,14 +176,13 @@ def test_directions_share_a_call_where_they_share_a_launch():
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_both_directions(kind, hidden_size, steps, given, monkeypatch, tmp_path):
     """One sequence a layer; without gradients a copy of the operands, and a product, beside it."""
-    torch.manual_seed(0)
     layer = LAYERS[kind](5, hidden_size, 2, bidirectional=True, device="cuda")
     x = torch.randn(steps, 3, 5, device="cuda", requires_grad=True)
     h = torch.randn(4, 3, hidden_size, device="cuda")
     state = None if not given else (h, h.tanh()) if kind == "LSTM" else h
     with torch.no_grad():
         found = tensors(layer(x, state))
-        names = [each["name"] for each in launched(lambda: layer(x, state), tmp_path)]
+        names = names_of_launched(lambda: layer(x, state), tmp_path)
     assert sum("copy_rows" in name for name in names) == 2
     assert sum("sequence_forward" in name for name in names) == 2
     assert not any("Cat" in name for name in names)
@@ -211,15 +190,13 @@ def test_both_directions(kind, hidden_size, steps, given, monkeypatch, tmp_path)
         assert result.is_contiguous()
         result.detach_()
     together = trained(layer, x, state)
-    names = [each["name"] for each in launched(lambda: trained(layer, x, state), tmp_path)]
+    names = names_of_launched(lambda: trained(layer, x, state), tmp_path)
     assert sum("sequence_backward" in name for name in names) == 2
     assert sum("copy_rows" in name for name in names) == (2 if hidden_size == 16 else 6)
     monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plain.plainly", lambda *_: None)
     monkeypatch.setattr(layer, "_together", lambda _: False)
     apart = trained(layer, x, state)
-    for one, other in zip(found + together, apart[: len(found)] + apart, strict=True):
-        scale = other.abs().max().item()
-        torch.testing.assert_close(one, other, rtol=0, atol=2e-3 * scale)  # TF32
+    assert_within(found + together, apart[: len(found)] + apart, 2e-3)  # TF32
 
 
 @needs_gpu
@@ -228,9 +205,6 @@ def test_no_layer_runs_step_by_step(hidden_size, tmp_path):
     layer = lltm_jit.LSTM(10, hidden_size, device="cuda", dtype=torch.half)
     x = torch.randn(12, 4, 10, device="cuda", dtype=torch.half)
 
-    def train():
-        layer(x)[0].sum().backward()
-
-    names = {event["name"] for event in launched(train, tmp_path)}
+    names = {*names_of_launched(lambda: layer(x)[0].sum().backward(), tmp_path)}
     assert names >= {"sequence_forward", "sequence_backward"}
     assert not {name for name in names if "step" in name}

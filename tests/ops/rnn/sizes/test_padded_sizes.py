@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, bits, needs_gpu
+from layer_testing import derivatives
+from op_testing import DTYPES, bits, needs_gpu
 from sequence_testing import (
-    CELLS,
+    assert_same_bits_again,
     cell_header,
     cell_of,
     inputs_of,
@@ -60,21 +61,16 @@ def operands_of(
     return [torch.randn(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("hidden_size", [1, 3, 6, 9, 12, 13])
-@pytest.mark.parametrize("cell", CELLS)
 def test_what_is_padded_gives_the_same(cell, hidden_size, device):
     operands = operands_of(cell, 5, hidden_size, torch.double, device)
     parameters = inputs_of(cell, 1, 1, hidden_size, device=device).parameters
     grad = torch.randn(4, 3, hidden_size, dtype=torch.double, device=device)
-    found = []
-    for layer in (padded_layer, dense_layer):
-        output = layer(cell, operands, parameters)
-        found.append([output, *torch.autograd.grad(output, operands, grad)])
-    torch.testing.assert_close(*found)
+    outputs = [layer(cell, operands, parameters) for layer in (padded_layer, dense_layer)]
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*(torch.autograd.grad(y, operands, grad) for y in outputs))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [(5, 7), (8, 9), (3, 4), (1, 2)], ids=str)
 def test_padded_operands(size, dtype, device):
@@ -87,24 +83,21 @@ def test_padded_operands(size, dtype, device):
     assert added.numel() == 0
     assert torch.equal(both, results[3] + results[4])
     assert results[2].stride() == (padded(hidden_size), 1)
-    for given, result in zip(operands, results, strict=True):
-        *_, columns = given.shape
-        expected = given.detach()
+    of_weights = (3 * gate, padded(features)), (3 * gate, hidden_size)
+    shapes = [(4, 3, padded(features)), *of_weights, (3 * gate,), (3 * gate,)]
+    for given, result, shape in zip(operands, results, shapes, strict=True):
+        expected, part = given.new_zeros(shape), given.detach()
+        place = expected
         if given.dim() < 3:
-            expected = expected.unflatten(0, (3, hidden_size))
-            below = (gate - hidden_size, 0) if given.dim() == 2 else ()
-            expected = torch.nn.functional.pad(
-                expected, (0, 0, *below[::-1]) if below else (0, gate - hidden_size)
-            ).flatten(0, 1)
-        if given is not operands[2] and given.dim() > 1:
-            expected = torch.nn.functional.pad(expected, (0, padded(features) - columns))
+            place = expected.unflatten(0, (3, gate))[:, :hidden_size]
+            part = part.unflatten(0, (3, hidden_size))
+        place[..., : part.size(-1)] = part
         assert torch.equal(result, expected)
     if device == "cuda" and dtype != torch.double:
         behind = results[2].as_strided((3 * gate, gate), (gate, 1))[:, hidden_size:]
         assert not behind.any()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("layout", ["transposed", "apart", "unaligned"])
 @pytest.mark.parametrize("hidden_size", [7, 8])
 def test_operands_of_any_layout(hidden_size, layout, device):
@@ -121,16 +114,12 @@ def test_operands_of_any_layout(hidden_size, layout, device):
     for given in (dense, [arranged(tensor) for tensor in dense]):
         leaves = [tensor.requires_grad_() for tensor in given]
         output = padded_layer("gru", leaves)
-        found.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+        found.append([output, *derivatives([output], leaves)])
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
 def test_the_padding_may_be_anything(cell, reverse, dtype, device):
-    """Of gates; and its gradient is zero."""
     hidden_size, gates = 5, cell_of(cell).gates
     plain = inputs_of(cell, 4, 3, hidden_size, dtype, device, control=True)
 
@@ -153,12 +142,10 @@ def test_the_padding_may_be_anything(cell, reverse, dtype, device):
     expected = results_and_gradients(cell, plain, reverse)
     for ours, dense in zip(found[0], expected, strict=True):
         if ours.shape != dense.shape:
-            dim = 2 if ours.dim() == 3 else 0
-            dense = with_room(dense, dim, 0)
+            dense = with_room(dense, 2 if ours.dim() == 3 else 0, 0)
         torch.testing.assert_close(ours, dense)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_columns_beside_a_view_of_weights_do_not_count(device):
     """Of a matrix that is wider than the padded weights."""
     hidden_size, gates = 5, cell_of("lstm").gates
@@ -170,21 +157,19 @@ def test_columns_beside_a_view_of_weights_do_not_count(device):
     for weights in (weight_hh, view):
         leaf = weights.detach().requires_grad_()
         output, *_ = recurrent_sequence("lstm", ones, leaf, bias)
-        found.append([output, *torch.autograd.grad(output.square().sum(), leaf)])
+        found.append([output, *derivatives([output], [leaf])])
     assert bits(found[0]) == bits(found[1])
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_opcheck(device):
+    """With what is padded, which test_every_operator.py has not."""
     operands = operands_of("gru", 5, 7, torch.float, device)
     opcheck(ops.pad_gates, (*operands, 3, True))
     opcheck(ops.pad_gates, (None, *operands[1:4], None, 3, False))
-    padded = ops.pad_gates(*operands, 3, False)
+    padded = [t.detach() for t in ops.pad_gates(*operands, 3, False)]
     gates = torch.randn(4, 3, 24, device=device, requires_grad=True)
-    opcheck(
-        ops.recurrent_sequence,
-        (gates, padded[2].detach(), padded[4].detach(), None, None, None, None, False, "gru"),
-    )
+    args = (gates, padded[2], padded[4], None, None, None, None, False, "gru")
+    opcheck(ops.recurrent_sequence, args)
 
 
 def test_errors_name_both_values():
@@ -200,13 +185,10 @@ def test_errors_name_both_values():
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize("hidden_size", [1, 2, 3, 5, 6, 7, 9, 15])
-@pytest.mark.parametrize("cell", CELLS)
 def test_sequences(cell, hidden_size, dtype):
-    """With dense gates, in both directions, the same bits each time."""
     inputs = inputs_of(cell, 4, 5, hidden_size, dtype, "cuda", control=True)
     check(cell, inputs)
-    first = bits(results_and_gradients(cell, inputs))
-    assert bits(results_and_gradients(cell, inputs)) == first
+    assert_same_bits_again(cell, inputs)
     check(cell, inputs._replace(h_0=None, c_0=None, control=None), reverse=True)
 
 
@@ -228,12 +210,10 @@ def test_sequences(cell, hidden_size, dtype):
 def test_large_sequences(cell, dtype, size):
     inputs = inputs_of(cell, *size, dtype, "cuda", control=True)
     check(cell, inputs)
-    first = bits(results_and_gradients(cell, inputs))
-    assert bits(results_and_gradients(cell, inputs)) == first
+    assert_same_bits_again(cell, inputs)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
 def test_what_a_cell_makes_of_padding_stays_there(device, tmp_path):
     header = tmp_path / "not_a_number.h"
     header.write_text(NOT_A_NUMBER)
@@ -243,5 +223,4 @@ def test_what_a_cell_makes_of_padding_stays_there(device, tmp_path):
         x = torch.randn(4, 3, 5, device=device, dtype=dtype, requires_grad=True)
         output, states = layer(x)
         grads = torch.autograd.grad(output.sum() + states[1].sum(), [x, *layer.parameters()])
-        for tensor in (output, *states, *grads):
-            assert tensor.isfinite().all()
+        assert all(tensor.isfinite().all() for tensor in (output, *states, *grads))

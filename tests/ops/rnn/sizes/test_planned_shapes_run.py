@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import subprocess
 from typing import Any
 
 import plans as all_plans
 import pytest
 from sequence_plans import described, gpu, sizes
-from sequence_testing import CELLS
+
+from lltm_jit import native
 
 # Those of which nobody has said what clusters they run.
 NEWER_GPUS = {
@@ -67,7 +70,6 @@ HIDDEN_SIZES = [1, 2, 3, *range(5, 300, 11), 512, 650, 768, 1024, 1151]
 @pytest.mark.thinned
 @pytest.mark.parametrize("name", ["H100", "A100", "L4", "T4", "B200", "RTX 5090"])
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
-@pytest.mark.parametrize("cell", CELLS)
 def test_what_is_planned_can_run(plans, cell, type, name):
     seen, chip = 0, gpu(plans, name)
     ways = (plans.Pass.forward, plans.Pass.backward)
@@ -87,7 +89,6 @@ def test_what_is_planned_can_run(plans, cell, type, name):
 @pytest.mark.parametrize("type", ["half", "float"])
 @pytest.mark.parametrize("cell", ["layer_norm_lstm", "layer_norm_gru"])
 def test_a_cell_that_normalises_runs_in_clusters_or_step_by_step(plans, cell, type, name):
-    """With room for the sums of its rows."""
     seen, chip = 0, gpu(plans, name)
     ways = (plans.Pass.forward, plans.Pass.backward)
     for way, batch_size, hidden_size in itertools.product(ways, BATCH_SIZES, HIDDEN_SIZES):
@@ -101,8 +102,7 @@ def test_a_cell_that_normalises_runs_in_clusters_or_step_by_step(plans, cell, ty
             assert not plan.shape.grid
             assert hidden_size % 4 == 0
             shape, sums = plan.shape, 2 if way == plans.Pass.forward else 4
-            ordinary = sizes(plans, batch_size, hidden_size, type, cell)
-            ordinary.normalises = False
+            ordinary = sizes(plans, batch_size, hidden_size, type, cell, normalises=False)
             room = shape.shared_bytes(of, way) - shape.shared_bytes(ordinary, way)
             assert room == sums * 8 * (shape.tiles() * shape.rows + 1)
     assert (seen > 50) == (chip.architecture >= 90)
@@ -157,3 +157,25 @@ def test_a_refused_launch_takes_the_next_plan_and_at_last_none(plans, name):
             chip = plans.after_refusal(chip, plan)
         assert len(refused) <= 6
     assert plan.workspace == 0
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("kernel", ["forward", "backward"])
+def test_what_follows_a_sequence_is_not_started_early(kernel, tmp_path):
+    """Blocks of the next sequence would share the SMs that this one leaves free."""
+    constants = {
+        "CELL_HEADER": '"rnn/cells/lstm.h"',
+        "CELL": "lltm_jit::LstmCell",
+        "ELEMENT": "Half",
+        "SHAPE": "2, 1, 2, 4, 1, 0, 0, 2, 0, 0",
+        **dict.fromkeys(("CONTROLS", "PADDED", "SEVERAL", "SAVES", "ALL_STATES"), "0"),
+    }
+    header, code = tmp_path / "constants.h", tmp_path / "code.ptx"
+    header.write_text("".join(f"#define {name} {value}\n" for name, value in constants.items()))
+    kernels = native.kernels_directory()
+    source = kernels / f"rnn/sequence/variants/{kernel}.cu"
+    options = ["-ptx", "-arch=sm_90a", "--expt-relaxed-constexpr", f"-I{kernels}"]
+    subprocess.run(["nvcc", *options, "-include", header, "-o", code, source], check=True)
+    text = code.read_text()
+    assert "griddepcontrol.wait" in text  # for what is before it
+    assert "griddepcontrol.launch_dependents" not in text

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import ACTIVATIONS, DEVICES, assert_accurate
-from sequence_testing import Inputs, cell_of, inputs_of, reference
+from op_testing import ACTIVATIONS
+from sequence_testing import Inputs, all_accurate, cell_of, inputs_of, ours, reference
 from torch import Tensor
-
-from lltm_jit.functional import recurrent_sequence
 
 HIDDEN = 8
 CELL = "lstm"
@@ -30,36 +28,26 @@ def with_gradient(function, inputs: Inputs, grad: Tensor) -> list[Tensor]:
 def check(found: list[Tensor], inputs: Inputs, grad: Tensor) -> None:
     exact = with_gradient(reference, inputs.to(torch.double), grad.double())
     usual = with_gradient(reference, inputs, grad)
-    for ours, right, same_dtype in zip(found, exact, usual, strict=True):
-        assert_accurate(ours, right, same_dtype, ulps=2, sums=True, parts=ACTIVATIONS)
-
-
-def ours(cell: str, inputs: Inputs) -> tuple[Tensor, ...]:
-    return recurrent_sequence(cell, *inputs)
+    all_accurate(found, exact, usual, ulps=2, sums=True, parts=ACTIVATIONS)
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("device", DEVICES)
 def test_many_rows(device):
     rows = 2**25 + 70
     few = inputs_of(CELL, 3, 1, HIDDEN, torch.half, device)
-    inputs = few._replace(
-        gates=torch.randn(3, rows, ELEMENTS, dtype=torch.half, device=device),
-        h_0=few.h_0.expand(rows, -1),
-        c_0=few.c_0.expand(-1, rows, -1),
-    )
+    states = {"h_0": few.h_0.expand(rows, -1), "c_0": few.c_0.expand(-1, rows, -1)}
+    gates = torch.randn(3, rows, ELEMENTS, dtype=torch.half, device=device)
+    inputs = few._replace(gates=gates, **states)
     assert inputs.gates.numel() > 2**31
     grad = torch.randn(1, 1, HIDDEN, dtype=torch.half, device=device).expand(3, rows, -1)
     found = with_gradient(ours, inputs, grad)
     for some in far_slices(rows):
-        part = inputs._replace(
-            gates=inputs.gates[:, some], h_0=inputs.h_0[some], c_0=inputs.c_0[:, some]
-        )
+        states = {"h_0": inputs.h_0[some], "c_0": inputs.c_0[:, some]}
+        part = inputs._replace(gates=gates[:, some], **states)
         check([tensor[:, some] for tensor in found], part, grad[:, some])
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("device", DEVICES)
 def test_many_steps(device):
     """Each piece that is looked at begins with a reset, and reaches as far as the next one."""
     rows = 33

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import plans as all_plans
 import pytest
@@ -11,7 +12,7 @@ import sequence_plans
 import torch
 from op_testing import bits, bounds, needs_gpu
 from sequence_plans import sizes
-from sequence_testing import Inputs, inputs_of, launched
+from sequence_testing import Inputs, inputs_of, launched, ours
 from test_sequence import check
 
 from lltm_jit import native
@@ -51,26 +52,17 @@ def planned_blocks(plan, batch_size) -> list[int]:
 
 @pytest.mark.parametrize("largest", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize(
-    ("cell", "dtype", "hidden_size"),
-    [("gru", torch.half, 256), ("lstm", torch.float, 128)],
-    ids=str,
+    ("cell", "dtype", "units"), [("gru", torch.half, 256), ("lstm", torch.float, 128)], ids=str
 )
-def test_no_larger_cluster_is_launched_than_the_gpu_can(
-    cell, dtype, hidden_size, largest, tmp_path
-):
+def test_no_larger_cluster_is_launched_than_the_gpu_can(cell, dtype, units, largest, tmp_path):
     """Whether the plan knows it, or only the launch tells."""
     plans = all_plans.load().sequence
     clusters = limit(planned=largest)
     assert [count > 0 for count in clusters] == [size <= largest for size in (2, 4, 8, 16)]
-    inputs = inputs_of(cell, 3, 16, hidden_size, dtype, "cuda", control=True)
+    inputs = inputs_of(cell, 3, 16, units, dtype, "cuda", control=True)
     check(cell, inputs)
-    trained = inputs.requires_grad()
-
-    def run():
-        return recurrent_sequence(cell, *trained)
-
-    of = sizes(plans, 16, hidden_size, TYPES[dtype], cell)
-    of.steps = 3
+    run = partial(ours, cell, inputs.requires_grad())
+    of = sizes(plans, 16, units, TYPES[dtype], cell, steps=3)
     plan = plans.plan(of, plans.Pass.forward, this_gpu(plans, clusters))
     assert launched_blocks(run, tmp_path) == planned_blocks(plan, 16)
     expected = bits(run())
@@ -142,8 +134,7 @@ def test_a_refused_plan_is_not_tried_again():
     limit(launched=16)
     first, later = peak(), peak()
     plans = all_plans.load().sequence
-    of = sizes(plans, 16, 1024, "half", "lltm")
-    of.steps = 200
+    of = sizes(plans, 16, 1024, "half", "lltm", steps=200)
     workspace = plans.plan(of, plans.Pass.forward, this_gpu(plans, limit())).workspace
     assert min(usual, first) - later > workspace / 2
     assert peak() == usual

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, bits, needs_gpu
-from sequence_testing import LAYERS, tensors
+from layer_testing import LAYERS, as_list, states_of, tensors
+from op_testing import bits, needs_gpu
 
 from lltm_jit import native
 from lltm_jit.ops.rnn.recurrent_layer.warm import GPUS
@@ -33,35 +33,25 @@ def overlaps(output: torch.Tensor) -> bool:
 def results(layer, x, state, create_graph=False) -> list[torch.Tensor]:
     """Outputs and the gradients of all that there is, of outputs and last states alike."""
     found = tensors(layer(x, state))
-    wide = [t.to(torch.promote_types(t.dtype, torch.float)) for t in found]
-    loss = sum((t * torch.arange(t.size(-1), device=t.device)).square().mean() for t in wide)
-    given = [] if state is None else [state] if isinstance(state, torch.Tensor) else [*state]
-    inputs = [x, *layer.parameters(), *given]
-    grads = torch.autograd.grad(loss, inputs, create_graph=create_graph)
-    return [*found, *grads]
+    loss = sum((t * torch.arange(t.size(-1), device=t.device)).square().mean() for t in found)
+    inputs = [x, *layer.parameters(), *as_list(state)]
+    return [*found, *torch.autograd.grad(loss, inputs, create_graph=create_graph)]
 
 
 def inputs_of(layer, steps: int, rows: int, with_state: bool):
-    like = next(layer.parameters())
-
-    def random(*shape):
-        return torch.randn(shape, dtype=like.dtype, device=like.device).requires_grad_()
-
-    x, count = random(steps, rows, 12), layer.cell.states
-    states = tuple(random(layer.num_layers, rows, 16) for _ in range(count))
-    if layer.cell.name == "slstm":
-        states = tuple(s.detach().abs().requires_grad_() for s in states)
-    return x, (states if count > 1 else states[0]) if with_state else None
+    like = layer.weight_ih_l0
+    options = {"dtype": like.dtype, "device": like.device, "requires_grad": True}
+    state = states_of(layer, rows, **options) if with_state else None
+    if layer.cell.name == "slstm" and with_state:
+        state = tuple(s.detach().abs().requires_grad_() for s in state)
+    return torch.randn(steps, rows, 12, **options), state
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("steps", "part", "layers", "with_state"),
     [(32, 8, 3, True), (13, 4, 2, False), (5, 8, 3, False), (9, 1, 4, True)],
 )
-@pytest.mark.parametrize("kind", LAYERS)
 def test_as_one_after_the_other(kind, steps, part, layers, with_state, device, in_parts):
-    """Results and gradients, also where the last part has less steps than the others."""
     dtype = torch.double if device == "cpu" else torch.float
     layer = stack(kind, layers, dtype, device, bias=with_state)
     x, state = inputs_of(layer, steps, 3, with_state)
@@ -72,31 +62,25 @@ def test_as_one_after_the_other(kind, steps, part, layers, with_state, device, i
     expected = results(layer, x, state)
     assert bits(found) == bits(again)
     tolerance = 1e-12 if device == "cpu" else 1e-3
-    for one, other in zip(found, expected, strict=True):
-        assert one.dtype == other.dtype
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_second_gradients(kind, device, in_parts):
     """By the formula of single layers: as without parts."""
     layer = stack(kind, 2, torch.double if device == "cpu" else torch.float, device)
     x, state = inputs_of(layer, 5, 2, with_state=True)
-    inputs = [x, *layer.parameters(), *(state if isinstance(state, tuple) else [state])]
+    inputs = [x, *layer.parameters(), *as_list(state)]
     found = []
     for part in (2, 0):
         in_parts(part)
         _, *others = results(layer, x, state, create_graph=True)
         loss = sum(grad.square().sum() for grad in others[layer.cell.states :])
         found.append(torch.autograd.grad(loss, inputs))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_only_what_is_asked_for(device, in_parts):
-    """Parameters that are frozen, and results that no loss depends on."""
     layer = stack("LSTM", 3, torch.float, device)
     layer.weight_hh_l1.requires_grad_(False)
     x, state = inputs_of(layer, 7, 2, with_state=True)
@@ -106,10 +90,9 @@ def test_only_what_is_asked_for(device, in_parts):
         for part in (3, 0):
             in_parts(part)
             output, (h, c) = layer(x.detach(), tuple(t.detach() for t in state))
-            grads = torch.autograd.grad(of(output, h, c).sum(), inputs, allow_unused=True)
-            found.append([torch.zeros(()) if g is None else g for g in grads])
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other.expand_as(one), rtol=1e-3, atol=1e-5)
+            unused = {"allow_unused": True, "materialize_grads": True}
+            found.append(torch.autograd.grad(of(output, h, c).sum(), inputs, **unused))
+        torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
 
 
 def test_states_are_no_views(in_parts):

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from layer_testing import ALL_LAYERS
 from op_testing import needs_gpu
-from sequence_testing import ALL_LAYERS
 
 import lltm_jit
 from lltm_jit import native
@@ -22,33 +22,40 @@ H100 = warm.GPUS["H100"]
 CALLS = warm.Calls("lstm", 512, 64, torch.half, training=True, lengths=False)
 
 
-def planned(dtype: str, batch_size: int, hidden_size: int, gpu: str, *uses: bool) -> list:
-    """Name, function and constants of the kernels of an LSTM's calls."""
-    found = native.rnn.planned_variants(
-        "lstm", dtype, 64, batch_size, hidden_size, 1, 1, False, *uses, warm.GPUS[gpu]
-    )
+def planned(
+    dtype: str,
+    hidden_size: int,
+    gpu: str = "H100",
+    *,
+    cell: str = "lstm",
+    counts: tuple[int, int] = (1, 1),
+    padded: bool = False,
+    training: bool = True,
+    lengths: bool = False,
+) -> list[tuple[str, str, dict[str, str]]]:
+    """Name, function and constants of the kernels that calls need; counts: directions, heads."""
+    sizes, uses = (64, 64, hidden_size, *counts, padded), (training, lengths)
+    found = native.rnn.planned_variants(cell, dtype, *sizes, *uses, warm.GPUS[gpu])
     return [(kernel, function, dict(constants)) for kernel, function, constants, _ in found]
 
 
 def test_what_training_needs():
-    (forward, start, one), (backward, start_backward, other) = planned(
-        "float16", 64, 512, "H100", True, False
-    )
+    (forward, start, one), (backward, start_backward, other) = planned("float16", 512)
     assert (forward, start) == ("rnn.sequence_forward", "sequence_forward")
     assert (backward, start_backward) == ("rnn.sequence_backward", "sequence_backward")
     cell = {"CELL": "lltm_jit::LstmCell", "ELEMENT": "Half", "CONTROLS": "0"}
     assert one.items() >= {**cell, "SHAPE": "8, 4, 2, 8, 1, 5, 0, 2, 0, 0", "SAVES": "1"}.items()
     assert other.items() >= {**cell, "SHAPE": "8, 4, 2, 8, 1, 7, 0, 2, 0, 0"}.items()
     assert "SAVES" not in other
-    *_, (_, _, rounded) = planned("tf32", 64, 512, "H100", True, False)
+    *_, (_, _, rounded) = planned("tf32", 512)
     assert (rounded["ELEMENT"], rounded["SHAPE"][-3:]) == ("float", ", 1")
 
 
 def test_what_other_calls_need():
-    ((kernel, _, constants),) = planned("bfloat16", 64, 512, "H100", False, True)
+    ((kernel, _, constants),) = planned("bfloat16", 512, training=False, lengths=True)
     assert (kernel, constants["SAVES"], constants["CONTROLS"]) == ("rnn.sequence_forward", "0", "1")
     for dtype, gpu in (("float64", "H100"), ("float32", "A100")):
-        steps = planned(dtype, 64, 512, gpu, True, False)
+        steps = planned(dtype, 512, gpu)
         assert [(kernel, function) for kernel, function, _ in steps] == [
             ("rnn.sequence_steps", "sequence_forward_step"),
             ("rnn.sequence_steps", "sequence_backward_step"),
@@ -59,16 +66,15 @@ def test_what_other_calls_need():
 def test_what_a_cell_that_normalises_needs():
     """Clusters if they hold the weights of aligned units, else the kernel of a step."""
 
-    def needed(dtype: str, hidden_size: int, gpu: str, padded: bool = False) -> set[str]:
-        sizes = (64, 16, hidden_size, 2, 1, padded, True, True)
-        found = native.rnn.planned_variants("layer_norm_lstm", dtype, *sizes, warm.GPUS[gpu])
-        return {function for _, function, _, _ in found}
+    def needed(*args, **named) -> set[str]:
+        found = planned(*args, cell="layer_norm_lstm", counts=(2, 1), lengths=True, **named)
+        return {function for _, function, _ in found}
 
     clusters = {"sequence_forward", "sequence_backward"}
     steps = {"normalised_forward_step", "normalised_backward_step"}
-    assert needed("float16", 512, "H100") == needed("float32", 256, "H200") == clusters
-    assert needed("float16", 1024, "H100") == needed("float16", 512, "A100") == steps
-    assert needed("float64", 64, "H100") == needed("float16", 201, "H100", padded=True) == steps
+    assert needed("float16", 512) == needed("float32", 256, "H200") == clusters
+    assert needed("float16", 1024) == needed("float16", 512, "A100") == steps
+    assert needed("float64", 64) == needed("float16", 201, padded=True) == steps
 
 
 def test_what_is_planned_was_declared():
@@ -83,12 +89,10 @@ def test_what_is_planned_was_declared():
 def test_recurrences_share_a_kernel_where_rows_are_aligned():
     """And take turns, each with the kernel of a single one, where a head's are not."""
 
-    def several(hidden_size: int, directions: int, heads: int) -> list[str]:
-        sizes, padded = (hidden_size, directions, heads), hidden_size % 4 > 0
-        args = ("lstm", "float16", 64, 16, *sizes, padded, True, False, H100)
-        return [dict(constants)["SEVERAL"] for _, _, constants, _ in planned_of(*args)]
+    def several(hidden_size: int, *counts: int) -> list[str]:
+        found = planned("float16", hidden_size, counts=counts, padded=hidden_size % 4 > 0)
+        return [constants["SEVERAL"] for _, _, constants in found]
 
-    planned_of = native.rnn.planned_variants
     assert several(64, 1, 12) == several(256, 2, 1) == ["1", "1"]
     assert several(64, 1, 1) == several(65, 1, 12) == ["0", "0"]
 
