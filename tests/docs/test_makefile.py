@@ -1,7 +1,5 @@
 """What the Makefile does besides calling commands: two at the same time, and where things go."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What the engine's tests share: an empty cache, a small extension, a fake compiler, programs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

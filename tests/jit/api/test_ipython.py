@@ -1,7 +1,5 @@
 """The magics of IPython."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

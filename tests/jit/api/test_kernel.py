@@ -1,7 +1,5 @@
 """``kernel``, and variants for the GPU alone, on a fake driver that tells what it was given."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import struct

@@ -1,7 +1,5 @@
 """``kernel`` on a GPU: results, streams, graphs, clusters, several GPUs, and torch.compile."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """Code for the GPU alone that NVRTC compiles: what a build has, what it depends on, its errors."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

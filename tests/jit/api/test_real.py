@@ -1,7 +1,5 @@
 """The real compiler and the real torch: what a second library in one process must not share."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """load and load_inline: torch's signature, what they make of it, what they refuse, their errors."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Kernels that are compiled with constants on first use, with compiler runs counted."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
 import threading

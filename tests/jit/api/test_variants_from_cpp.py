@@ -1,7 +1,5 @@
 """Variants of a real kernel, called from C++: on the CPU and the GPU, from threads and children."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 WAYS_OF=torch has torch's own functions in place of ours.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The build file: what torch's own ``load`` would write, up to what the engine adds on purpose."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Every cure in ``causes.py`` is of something that happens, and helps where that can be tried."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

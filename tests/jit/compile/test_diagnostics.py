@@ -1,7 +1,5 @@
 """The message made of real compilers' output; ``golden/record.py`` recorded it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Narrow headers and the halves of nvcc: who gets them, and that they change no result."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

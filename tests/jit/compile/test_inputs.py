@@ -1,7 +1,5 @@
 """Whatever a build is made of: a file that changes, comes or goes gives another build."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """How many compilers run at a time."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

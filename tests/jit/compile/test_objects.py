@@ -1,7 +1,5 @@
 """The store of objects, and what stays there of a build that fails or does not end."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Builds that end before their time: killed at any moment, interrupted, or not wanted any more."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

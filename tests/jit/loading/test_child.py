@@ -1,7 +1,5 @@
 """The child that builds while the program goes on, and the import of the package that starts it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -2,8 +2,6 @@
 the last stage of a container. And a process that is not Python's own program.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import types

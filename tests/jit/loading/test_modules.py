@@ -1,7 +1,5 @@
 """The modules that load gives: which one, imported by name, pickled, reloaded, in threads."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import pickle

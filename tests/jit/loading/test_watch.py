@@ -1,7 +1,5 @@
 """Rebuild on save, and an end to a build that nobody wants any more."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """What is found of CUDA on a machine: toolkits, architectures, GPUs."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """What is found on a machine: compilers, ninja, settings; and what is remembered of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Names of folders with every character that there is: taken as they are, or refused by name."""
 
-from __future__ import annotations
-
 import shutil
 from ctypes import CDLL
 

@@ -1,7 +1,5 @@
 """Builds on disk: damaged, pruned, and in places that cannot be written."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

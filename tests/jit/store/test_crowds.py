@@ -1,7 +1,5 @@
 """Many processes, threads and ranks that want one build, and the locks that keep them apart."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """What a build was made from: files by content, and names that a tool may have looked for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -1,7 +1,5 @@
 """What a person sees of a build: on a terminal, in a log, in a notebook, where nothing is read."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
