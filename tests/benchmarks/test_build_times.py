@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from small_module import MODULE
 
 from benchmarks import builds, kernel, load
 from benchmarks.__main__ import main
@@ -13,12 +14,6 @@ from lltm_jit import native
 
 EDITS = ("basic/operators.cpp", "basic/operators_cuda.cu")
 
-# As small as a Python module can be: torch's load takes a second for it.
-OPPONENT = """
-#include <Python.h>
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "opponent", nullptr, -1, nullptr};
-PyMODINIT_FUNC PyInit_opponent() { return PyModule_Create(&definition); }
-"""
 # A family as small, with an operator that gives what it gets.
 SMALL = """
 #include <Python.h>
@@ -54,7 +49,7 @@ def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch, idle)
         return kernels
 
     opponent.mkdir()
-    (opponent / "theirs.cpp").write_text(OPPONENT)
+    (opponent / "theirs.cpp").write_text(MODULE)
     monkeypatch.setattr(builds, "copy_of_package", small_copy)
     monkeypatch.setattr(builds, "_IMPORTS", 2)
     missed = main(["jit", "--against", str(opponent)])
@@ -64,7 +59,7 @@ def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch, idle)
     for title, other in {**titles, "cached import": "50 ms"}.items():
         assert re.search(rf"{title}.* ours .*\d u?s .* of {other}, goal ", out)
     assert "Builds of the package, cold build of the package, ours: " in out
-    assert (opponent / "theirs.cpp").read_text() == OPPONENT
+    assert (opponent / "theirs.cpp").read_text() == MODULE
 
 
 def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch, idle):

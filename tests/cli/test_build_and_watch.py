@@ -16,7 +16,7 @@ from lltm_jit.jit import detect
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request.request import Request
 
-PROGRAM = "from lltm_jit import native; print('the answer is', native.tiny.answer(), flush=True)"
+PROGRAM = "from lltm_jit import native; print('the answer is', native.tiny.value(), flush=True)"
 
 
 def test_kinds_are_chosen_by_the_environment(monkeypatch):

@@ -9,20 +9,12 @@ from functools import partial
 
 import pytest
 from small_checkout import CHECKOUT, environment, passes_its_tests, run_in
+from small_module import MODULE
 
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.cli.new import create_standalone
 from lltm_jit.jit import BuildError, wheel
-
-SOURCE = """\
-#include <Python.h>
-#include "value.h"
-static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
-static PyMethodDef methods[] = {{"value", value, METH_NOARGS, nullptr}, {}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "NAME", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_NAME() { return PyModule_Create(&module); }
-"""
 
 
 @pytest.fixture
@@ -34,7 +26,7 @@ def project(tmp_path, monkeypatch):
         folder = tmp_path / "src" / name
         folder.mkdir(parents=True)
         # A content of its own for each test, for what this process has loaded it does not build.
-        (folder / f"{name}.cpp").write_text(SOURCE.replace("NAME", name) + f"// {tmp_path}\n")
+        (folder / f"{name}.cpp").write_text(f'#include "value.h"\n{MODULE}// {tmp_path}\n')
         (folder / "value.h").write_text("#define VALUE 1\n")
     return tmp_path
 
@@ -104,8 +96,7 @@ def test_a_folder_of_a_family_is_the_family(told):
 
 
 def test_text_is_known_by_its_name(project, told):
-    source = SOURCE.replace("NAME", "text").replace('#include "value.h"', "#define VALUE 3")
-    module = lltm_jit.load_inline("text", source, no_implicit_headers=True)
+    module = lltm_jit.load_inline("text", MODULE, no_implicit_headers=True)
     assert told("build", "text").strip() == module.__file__
 
 

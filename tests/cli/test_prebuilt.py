@@ -20,7 +20,7 @@ from lltm_jit.jit.store import cache
 TEMPLATES = ("scale_add", "unit_rows", "soft_clip", "peephole")
 PROGRAM = (
     "import lltm_jit\n"
-    "print(lltm_jit.native.tiny.answer())\n"
+    "print(lltm_jit.native.tiny.value())\n"
     "print(lltm_jit.build_info().families['tiny'].reason)\n"
     "print(lltm_jit.reload().changed)\n"
 )
@@ -114,7 +114,7 @@ def test_commands_know_what_is_packaged(installed):
 @pytest.mark.slow
 def test_each_packaged_library_needs_its_own_files_alone(installed):
     package, run = installed
-    program = "from lltm_jit import native; print(native.other.answer())"
+    program = "from lltm_jit import native; print(native.other.value())"
     done = run("-c", program)
     assert (done.stdout, done.stderr) == ("42\n", "")
 

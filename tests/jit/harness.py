@@ -26,19 +26,6 @@ HERE = Path(__file__).parent
 PROGRAM = HERE / "program.py"
 ALL = ["compile one.cpp", "compile two.cpp", "link"]  # of the small extension
 TEXT = "shared header\none\ntwo"  # of its library
-# A Python module as small as can be, without torch's headers.
-MODULE = """
-#include <Python.h>
-#ifndef VALUE
-#define VALUE 1
-#endif
-#define JOIN(a, b) a##b
-#define INIT(name) JOIN(PyInit_, name)
-static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
-static PyMethodDef methods[] = {{"value", value, METH_NOARGS, nullptr}, {}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "small", nullptr, -1, methods};
-PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
-"""
 
 
 class Gate:
@@ -122,6 +109,12 @@ class Bench:
         build = self.load(**changes)
         assert self.counts == ALL
         return build
+
+    def fails(self, match: str, **changes: Any) -> jit.BuildError:
+        """The error of a load in this process that does not compile."""
+        with pytest.raises(jit.BuildError, match=match) as caught:
+            self.load(**changes)
+        return caught.value
 
     def edited(self, name: str, text: str, compiled: str = "") -> jit.Build:
         """Load after an edit, which compiles that file or the one that includes it."""

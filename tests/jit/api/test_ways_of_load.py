@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from harness import MODULE, tiers
+from harness import tiers
+from small_module import MODULE
 from torch.utils import cpp_extension
 
 from lltm_jit.jit import torch_api

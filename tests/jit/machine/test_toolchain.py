@@ -8,7 +8,8 @@ import sys
 
 import ninja
 import pytest
-from harness import MODULE, TEXT, script, text_of
+from harness import TEXT, script, text_of
+from small_module import MODULE
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api

@@ -4,7 +4,7 @@ import shutil
 from ctypes import CDLL
 
 import pytest
-from harness import MODULE
+from small_module import MODULE
 
 from lltm_jit.jit import BuildError, torch_api
 from lltm_jit.jit.loading import build

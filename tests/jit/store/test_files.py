@@ -81,18 +81,6 @@ def test_the_other_objects_are_reused(bench):
     assert build.info.reason == "core came or went in kernels/one"
 
 
-def test_a_header_outside_the_sources_is_watched(bench):
-    outside = write(bench.directory / "outside" / "theirs.h", "theirs\n")
-    bench.write("one/one.cpp", '#include "theirs.h"\none\n')
-    given = {"cflags": (f"-I{Path(outside).parent}",)}
-    bench.first(**given)
-    write(Path(outside), "edited\n")
-    build = bench.load(**given)
-    assert text_of(build).startswith("edited")
-    assert Path(outside) in build.files
-    assert bench.counts == ["compile one.cpp", "link"]
-
-
 def test_a_project_where_libraries_lie_has_headers_of_its_own(bench, monkeypatch):
     """As in /usr/src/app: those in the folders that it names, in front of which one may come."""
     monkeypatch.setattr(flags, "library_folders", lambda: (f"{bench.directory}/",))
