@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from small_checkout import copy_with_basic, copy_with_small_families, environment
+from small_files import write
 
 import lltm_jit
 from lltm_jit import native
@@ -38,9 +39,7 @@ def tiny(tmp_path):
     """An extension that compiles in a tenth of a second: no Python module, no torch header."""
 
     def spec(text="int answer() { return 42; }\n", **changes):
-        source = tmp_path / "tiny" / "tiny.cpp"
-        source.parent.mkdir(exist_ok=True)
-        source.write_text(text)
+        source = write(tmp_path / "tiny" / "tiny.cpp", text)
         return Spec("tiny", (str(source),), python_module=False)._replace(**changes)
 
     return spec

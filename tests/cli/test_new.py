@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
-from small_checkout import CHECKOUT, passes_its_tests, run_in
+from small_checkout import CHECKOUT, PYTEST, passes_its_tests, run_in
 
 from lltm_jit import native
 from lltm_jit.cli import main, new
@@ -31,9 +32,7 @@ def test_new_operators_pass_their_tests(checkout):
         maths = f"kernels/basic/{name}.h"
         assert [*texts] == [maths, "kernels/basic/operators.h", "lltm_jit/ops/basic.py", tests]
         assert "my_op" not in (checkout / maths).read_text().lower().replace("myop", "my_op")
-    options = ["-q", "-x", "-p", "no:cacheprovider"]
-    done = run_in(checkout, "-m", "pytest", *options, tests, "-k", "scale_add or soft_sign")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_in(checkout, *PYTEST, tests, "-k", "scale_add or soft_sign")
     assert " passed" in done.stdout
 
 
@@ -170,11 +169,7 @@ def test_whoever_is_at_a_terminal_is_asked(monkeypatch, told, tmp_path):
     assert questions == ["What is row_mean to be, 1 to 6? "] * 3
     assert "\n  4  a project in ./NAME: with a sum along the last dimension\n" in out
     assert (tmp_path / "row_mean" / "kernels" / "row_mean.h").exists()
-
-    def closed(question):
-        raise EOFError
-
-    monkeypatch.setattr("builtins.input", closed)
+    monkeypatch.setattr("builtins.input", Mock(side_effect=EOFError))
     assert main(["new", "row_max"]) == 1
     assert not (tmp_path / "row_max").exists()
 

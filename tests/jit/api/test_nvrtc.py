@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from small_files import write
 
 from lltm_jit import jit
 from lltm_jit.jit.compile import builder
@@ -212,10 +213,9 @@ def test_torchs_own_nvrtc_is_found_before_the_toolkits(cuda, monkeypatch, tmp_pa
     packages, toolkit = tmp_path / "site-packages", tmp_path / "cuda"
     own = packages / "nvidia" / "cu13"
     for folder, lib in ((own, "lib"), (toolkit, "lib64")):
-        (folder / lib).mkdir(parents=True)
-        (folder / lib / "libnvrtc.so.13").touch()
-        (folder / "include" / "cccl").mkdir(parents=True)
-        (folder / "include" / "cuda.h").touch()
+        write(folder / lib / "libnvrtc.so.13")
+        write(folder / "include" / "cuda.h")
+        (folder / "include" / "cccl").mkdir()
     monkeypatch.setattr("torch.__file__", str(packages / "torch" / "__init__.py"))
     facts = {"version": "13.0.88", "newest": [12, 1]}
     monkeypatch.setattr(toolchain, "_answers", lambda command, kind: facts)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_module import MODULE
+from small_files import MODULE
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
@@ -22,42 +22,6 @@ template <typename T> int Counter<T>::value = 0;
 inline int& shared() {{ static int value = 0; return value; }}
 #define VALUE 100 * VERSION + 10 * ++Counter<int>::value + ++shared()
 {MODULE}"""
-
-OPS = """
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/mul.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/utils/pybind.h>
-#include <torch/library.h>
-#include <optional>
-
-double factor();
-
-struct Scale : torch::autograd::Function<Scale> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
-    return at::mul(x, factor());
-  }
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext*, const torch::autograd::variable_list& grads) {
-    return {at::mul(grads[0], factor())};
-  }
-};
-
-at::Tensor scale(const at::Tensor& x) { return Scale::apply(x); }
-
-std::optional<torch::Library> implementations;
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("register_ops", [] {
-    implementations.emplace(
-        torch::Library::IMPL, "lltm_jit_reload_test", c10::DispatchKey::CompositeImplicitAutograd,
-        __FILE__, __LINE__);
-    implementations->impl("scale", scale);
-  });
-  m.def("release_ops", [] { implementations.reset(); });
-  m.def("factor", factor);
-}
-"""
 
 
 @pytest.fixture
@@ -86,42 +50,6 @@ def test_a_sanitized_library_is_built_where_it_could_not_be_loaded(root, monkeyp
     (root / "small.cpp").write_text(MODULE)
     info = jit.loading.engine.build(jit.Spec("small", (str(root / "small.cpp"),)))
     assert b"__asan_init" in info.library.read_bytes()
-
-
-# Kept as long as the process: torch still lists an operator whose library is gone, and stumbles
-# over it whenever it collects all operators.
-LIBRARY = torch.library.Library("lltm_jit_reload_test", "FRAGMENT")
-
-
-@pytest.mark.slow
-def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
-    LIBRARY.define("scale(Tensor x) -> Tensor")
-    scale = torch.ops.lltm_jit_reload_test.scale
-    (root / "ops.cpp").write_text(OPS)
-    (root / "factor.cpp").write_text("double factor() { return 2; }\n")
-    sources = [str(root / "ops.cpp"), str(root / "factor.cpp")]
-    first = torch_api.load("scale_ops", sources, extra_cflags=["-O0"])
-    first.register_ops()
-    x = torch.ones(3, requires_grad=True)
-    old = scale(x)
-    assert old.tolist() == [2, 2, 2]
-
-    (root / "factor.cpp").write_text("double factor() { return 5; }\n")
-    done = reload.reload_module(first)
-    assert (done.build.info.compiled, done.build.info.reused) == (1, 1)
-    assert scale(x).tolist() == [5, 5, 5]
-    assert torch.autograd.grad(scale(x).sum(), x)[0].tolist() == [5, 5, 5]
-    assert torch.autograd.grad(old.sum(), x)[0].tolist() == [2, 2, 2]
-
-    (root / "factor.cpp").write_text("double factor() { return nonsense; }\n")
-    with pytest.raises(jit.BuildError, match=r"factor\.cpp:1:26"):
-        reload.reload_module(first)
-    assert scale(x).tolist() == [5, 5, 5]
-
-    (root / "factor.cpp").write_text("double factor() { return 2; }\n")
-    reload.reload_module(first)
-    assert scale(x).tolist() == [2, 2, 2]
-    first.release_ops()
 
 
 KERNEL = """

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from golden import record
+from small_files import write
 
 from lltm_jit.jit import BuildError, torch_api
 from lltm_jit.jit.user import causes
@@ -184,8 +185,7 @@ def test_the_advice_helps(real, monkeypatch, name):
 def load(name: str, files: dict[str, str], arguments: dict[str, Any], far: str) -> None:
     """Write files into the working directory, and load what they are the sources of."""
     for file, text in files.items():
-        Path(file).parent.mkdir(exist_ok=True)
-        Path(file).write_text(text)
+        write(file, text)
     marks = {"{here}": str(Path.cwd()), "{name}": name, "{far}": far}
     for mark, value in marks.items():
         arguments = {
@@ -246,9 +246,7 @@ def test_what_replaces_the_thc_headers_is_in_torch():
 
 
 def test_a_header_that_pip_installed_is_found(tmp_path, monkeypatch):
-    header = tmp_path / "nvidia" / "cu13" / "include" / "cusparse.h"
-    header.parent.mkdir(parents=True)
-    header.touch()
+    header = write(tmp_path / "nvidia" / "cu13" / "include" / "cusparse.h")
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     advice = causes.cure_of("fatal error: cusparse.h: No such file or directory")
     assert advice.endswith(f"such as {header.parent}")

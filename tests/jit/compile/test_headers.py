@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from harness import ALL, wait_for
+from small_files import write
 
 from lltm_jit import jit
 from lltm_jit.cli import main
@@ -195,9 +196,8 @@ def results(module: Any, namespace: str) -> Iterator[Any]:
 def test_the_same_results_and_schemas_as_with_the_full_headers(root, tmp_path):
     found = []
     for name, wanted in (("constructs_a", True), ("constructs_b", False)):
-        source = tmp_path / name / "constructs.cpp"
-        source.parent.mkdir()
-        source.write_text(SOURCE.read_text().replace("NAMESPACE", name))
+        text = SOURCE.read_text().replace("NAMESPACE", name)
+        source = write(tmp_path / name / "constructs.cpp", text)
         build = jit.load(jit.Spec(name, (str(source),), cflags=("-O0",), narrow=wanted))
         assert build.record.full == []
         found.append(list(results(build.module, name)))

@@ -11,7 +11,8 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from harness import ALL, TEXT, alive, finish, script, slow, wait_for
+from harness import ALL, TEXT, alive, finish, slow, wait_for
+from small_files import script
 
 from lltm_jit.jit import BuildError, Spec
 from lltm_jit.jit.compile import guard
@@ -136,7 +137,7 @@ def test_cache_cleared_while_a_build_fails(bench, gate, removed):
 
 def test_a_compiler_that_reads_its_input_finds_none(bench, monkeypatch):
     """And does not wait for it."""
-    reading = script(bench.directory / "reading", f'cat\nexec {os.environ["CXX"]} "$@"\n')
+    reading = script(bench.directory / "reading", f'cat\nexec {os.environ["CXX"]} "$@"')
     monkeypatch.setenv("CXX", str(reading))
     bench.first()
 

@@ -146,15 +146,6 @@ def test_eight_processes_start_one_child(bench, gate):
     assert bench.counts == ALL
 
 
-@pytest.mark.slow
-def test_two_ranks_of_torchrun(bench):
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    out, said = Program(bench, "wait", launcher=launcher).end()
-    assert [line["used"]["text"] for line in out if "used" in line] == ["two", "two"]
-    assert said.count("lltm_jit: waiting") <= 1
-    assert bench.counts == ALL
-
-
 @pytest.fixture
 def own(bench) -> str:
     """The sources of what the program loads itself."""

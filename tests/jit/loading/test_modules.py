@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from harness import text_of
@@ -75,7 +76,10 @@ PyMODINIT_FUNC PyInit_things() { return PyModuleDef_Init(&definition); }
 """
 
 
-def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported):
+def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported, monkeypatch):
+    """And swaps the operators that the modules may have."""
+    swapped = []
+    monkeypatch.setattr(reload, "swap_ops", lambda old, new: swapped.append((old, new.second)))
     real.write("value.h", '#define VALUE 1\n#define NAME "first"\n')
     module = torch_api.load("things", real.write("things.cpp", CLASS))
     assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
@@ -83,6 +87,7 @@ def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported):
     module.mine = "kept"
     real.write("value.h", '#define VALUE 2\n#define NAME "second"\n')
     assert lltm_jit.reload(module) is module is sys.modules["things"]
+    assert swapped == [(module, 2)]
     assert (module.value(), module.Thing().value(), module.second, module.mine) == (2, 2, 2, "kept")
     assert not hasattr(module, "first")
     assert (function(), thing.value(), type(thing)().value()) == (1, 1, 1)
@@ -129,13 +134,9 @@ def test_reload_of_a_stranger(bench):
 
 
 def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
-    calls = []
-
-    def refuse():
-        raise RuntimeError("the schemas differ\n  expected: f(Tensor x)")
-
+    calls, refused = [], RuntimeError("the schemas differ\n  expected: f(Tensor x)")
     old = SimpleNamespace(release_ops=lambda: calls.append("release old"))
-    new = SimpleNamespace(register_ops=refuse, __file__="/cache/_C.so")
+    new = SimpleNamespace(register_ops=Mock(side_effect=refused), __file__="/cache/_C.so")
     with pytest.raises(jit.BuildError) as caught:
         builds.swap_ops(old, new)
     assert calls == []
@@ -148,7 +149,7 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
         "   = make each schema match the C++ function that implements it",
         "   = /cache/_C.so",
     ]
-    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert caught.value.__cause__ is refused
 
 
 @pytest.fixture

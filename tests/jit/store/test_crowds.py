@@ -16,7 +16,6 @@ from harness import ALL, Gate, finish, in_threads, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
-from lltm_jit.jit.compile import builder
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request.request import Request
 from lltm_jit.jit.store import cache, lock
@@ -56,15 +55,6 @@ def test_a_crowd_hears_of_one_failure(bench, crowd):
     error = bench.fails("nonsense")
     assert (error.line, error.message) == (2, "nonsense")
     assert "compile one.cpp" in bench.counts
-
-
-def test_a_failure_before_an_edit_is_not_told_again(bench):
-    bench.write("one/one.cpp", '//! error nonsense\n#include "core/shared.h"\n')
-    bench.fails("nonsense")
-    request = Request(bench.spec())
-    assert builder.last_failure(request)[1]
-    bench.write("core/shared.h", "another header\n")
-    assert builder.last_failure(request)[1] is None
 
 
 @pytest.mark.parametrize("name", ["two/two.cpp", "core/shared.h"])
