@@ -114,9 +114,8 @@ def test_a_name_that_the_project_has_for_something_else(tmp_path, like):
         with pytest.raises(LltmJitError, match=rf"^the name '{name}' is taken: \S* uses '\w*'"):
             create_standalone(tmp_path, name, like)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(
-        LltmJitError, match=r"'gradient' is taken: sigmoid.h uses 'Gradient' itself"
-    ):
+    taken = r"'gradient' is taken: sigmoid\.h uses 'Gradient' itself"
+    with pytest.raises(LltmJitError, match=taken):
         texts_of(CHECKOUT, "gradient", "sigmoid")
 
 

@@ -169,9 +169,8 @@ def test_an_error_has_the_users_line(mine):
 
 def test_without_nvrtc(mine, monkeypatch):
     monkeypatch.setattr(requests, "find_nvrtc", lambda home: None)
-    with pytest.raises(
-        jit.ToolchainError, match=r"NVRTC 13\.0 was not found; run .*nvidia-cuda-nvrtc==13"
-    ):
+    told = r"NVRTC 13\.0 was not found; run .*nvidia-cuda-nvrtc==13"
+    with pytest.raises(jit.ToolchainError, match=told):
         load(mine)
     monkeypatch.setattr("torch.version.cuda", None)
     with pytest.raises(jit.ToolchainError, match="has no CUDA; install a torch with CUDA"):

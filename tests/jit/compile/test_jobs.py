@@ -128,7 +128,6 @@ def test_jobs_as_given(machine, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "1000000")
     assert jobs.job_count(with_cuda=True) == jobs.job_count(with_cuda=False) <= 4096  # fit a pipe
     monkeypatch.setenv("MAX_JOBS", "many")
-    with pytest.raises(
-        jit.ToolchainError, match="MAX_JOBS to be a positive integer or 0, but got 'many'"
-    ):
+    told = "MAX_JOBS to be a positive integer or 0, but got 'many'"
+    with pytest.raises(jit.ToolchainError, match=told):
         jobs.job_count(with_cuda=True)

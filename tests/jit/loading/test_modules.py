@@ -125,11 +125,10 @@ def test_reload_of_a_module(bench):
 
 
 def test_reload_of_a_stranger(bench):
+    told = r"was not loaded by lltm_jit\.load as a mod"
     for ask in (lltm_jit.reload, lltm_jit.build_info, lltm_jit.watch):
         for stranger in (os, "a path"):
-            with pytest.raises(
-                jit.LltmJitError, match=r"was not loaded by lltm_jit\.load as a mod"
-            ):
+            with pytest.raises(jit.LltmJitError, match=told):
                 ask(stranger)
 
 
