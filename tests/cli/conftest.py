@@ -1,8 +1,6 @@
 import json
-import queue
 import subprocess
 import sys
-import threading
 
 import pytest
 from small_checkout import copy_with_basic, copy_with_small_families, environment
@@ -81,24 +79,16 @@ def watching():
     processes = []
 
     def start(directory, *words):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lltm_jit", "watch", *words],
-            env=environment(directory),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = [sys.executable, "-m", "lltm_jit", "watch", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        process = subprocess.Popen(command, env=environment(directory), **pipes)
         processes.append(process)
-        lines = queue.Queue()
-        threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()
 
         def wait_for(text):
             seen = [""]
             while text not in seen[-1]:
-                try:
-                    seen.append(lines.get(timeout=300))
-                except queue.Empty:
-                    pytest.fail(f"no {text!r} in {seen}")
+                seen.append(process.stdout.readline())
+                assert seen[-1], f"no {text!r} in {seen}"
 
         return wait_for
 
