@@ -68,6 +68,8 @@ def test_every_type_of_argument():
     kernel = lltm_jit.kernel(OTHERS, "others")
     kernel[1, 1](True, -2, 200, 1.5, -0.25, 0.1, Size(1 << 40, -7), None, out)
     assert out.tolist() == [1, -2, 200, 1.5, -0.25, 0.1, 1 << 40, -7, 1]
+    with pytest.raises(ValueError, match="argument 7, Size, to have 16 bytes, but got 3"):
+        kernel[1, 1](True, -2, 200, 1.5, -0.25, 0.1, b"123", None, out)
 
 
 def test_it_runs_on_the_current_stream():

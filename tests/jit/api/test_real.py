@@ -66,15 +66,10 @@ shell.run_cell("import torch; print(cell.twice(torch.ones(1)).item())")
 @pytest.mark.slow
 def test_a_cell_in_a_kernel_that_is_restarted(root):
     def run() -> list[str]:
-        cell = "at::Tensor twice(at::Tensor x) { return x * 2; }"
-        done = subprocess.run(
-            [sys.executable, "-c", KERNEL, cell],
-            env={**os.environ, "LLTM_JIT_AT_IMPORT": "0", "IPYTHONDIR": str(root)},
-            capture_output=True,
-            text=True,
-            cwd=root,
-            check=True,
-        )
+        words = [sys.executable, "-c", KERNEL, "at::Tensor twice(at::Tensor x) { return x * 2; }"]
+        env = {**os.environ, "LLTM_JIT_AT_IMPORT": "0", "IPYTHONDIR": str(root)}
+        how = {"env": env, "capture_output": True, "text": True}
+        done = subprocess.run(words, cwd=root, check=True, **how)
         return [*done.stderr.splitlines(), *done.stdout.splitlines()]
 
     for told in ("main.o gets narrow headers", "no work to do"):

@@ -186,12 +186,11 @@ def load(name: str, files: dict[str, str], arguments: dict[str, Any], far: str) 
     """Write files into the working directory, and load what they are the sources of."""
     for file, text in files.items():
         write(file, text)
-    marks = {"{here}": str(Path.cwd()), "{name}": name, "{far}": far}
-    for mark, value in marks.items():
-        arguments = {
-            key: [each.replace(mark, value) for each in given] if isinstance(given, list) else given
-            for key, given in arguments.items()
-        }
+    marks = {"here": Path.cwd(), "name": name, "far": far}
+    arguments = {
+        key: [each.format(**marks) for each in given] if isinstance(given, list) else given
+        for key, given in arguments.items()
+    }
     sources = [file for file in files if file.endswith(".cpp")]
     torch_api.load(name, sources, **{"is_python_module": False, **arguments})
 

@@ -79,7 +79,9 @@ PyMODINIT_FUNC PyInit_things() { return PyModuleDef_Init(&definition); }
 def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported, monkeypatch):
     """And swaps the operators that the modules may have."""
     swapped = []
-    monkeypatch.setattr(reload, "swap_ops", lambda old, new: swapped.append((old, new.second)))
+    monkeypatch.setattr(
+        reload, "swap_ops", lambda old, new: swapped.append((old, old.value(), new.value()))
+    )
     real.write("value.h", '#define VALUE 1\n#define NAME "first"\n')
     module = torch_api.load("things", real.write("things.cpp", CLASS))
     assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
@@ -87,7 +89,7 @@ def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported, 
     module.mine = "kept"
     real.write("value.h", '#define VALUE 2\n#define NAME "second"\n')
     assert lltm_jit.reload(module) is module is sys.modules["things"]
-    assert swapped == [(module, 2)]
+    assert swapped == [(module, 1, 2)]
     assert (module.value(), module.Thing().value(), module.second, module.mine) == (2, 2, 2, "kept")
     assert not hasattr(module, "first")
     assert (function(), thing.value(), type(thing)().value()) == (1, 1, 1)

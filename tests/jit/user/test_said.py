@@ -226,12 +226,8 @@ def written(bench, *words) -> str:
     """All that a program writes to a terminal."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, PROGRAM, *words],
-        env={**os.environ, **bench.environment},
-        stdout=terminal,
-        stderr=terminal,
-    )
+    how = {"env": {**os.environ, **bench.environment}, "stdout": terminal, "stderr": terminal}
+    process = subprocess.Popen([sys.executable, PROGRAM, *words], **how)
     os.close(terminal)
     seen = b""
     with contextlib.suppress(OSError):  # the end of a terminal whose other side is closed
