@@ -1,7 +1,5 @@
 """Imports go one way: no module knows one above it, and none knows itself by a detour."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_files import script, write
 
 import lltm_jit
 from lltm_jit.cli import COMMANDS
@@ -93,16 +94,16 @@ class Windows:
         self.cl = self.studio / "VC" / "Tools" / "bin" / "cl.exe"
         self.system = root / "System 32"
         self.asked = root / "asked"
-        self.program(self.vswhere, f'echo "$*" >> "{self.asked}"; echo "{self.studio}\r"')
-        self.program(self.cl, 'test -n "$INCLUDE" && test -f trial.cpp')
-        self.program(self.system / "where", f'test "$1" = cl && echo "{self.cl}\r"')
-        self.program(self.system / "ninja", 'printf "%s %s" "$PATH" "$INCLUDE" > ran')
-        self.file(root / "cmd.py", CMD)
-        self.program(self.system / "cmd.exe", f'exec "{sys.executable}" -I "{root}/cmd.py" "$@"')
+        script(self.vswhere, f'echo "$*" >> "{self.asked}"; echo "{self.studio}\r"')
+        script(self.cl, 'test -n "$INCLUDE" && test -f trial.cpp')
+        script(self.system / "where", f'test "$1" = cl && echo "{self.cl}\r"')
+        script(self.system / "ninja", 'printf "%s %s" "$PATH" "$INCLUDE" > ran')
+        write(root / "cmd.py", CMD)
+        script(self.system / "cmd.exe", f'exec "{sys.executable}" -I "{root}/cmd.py" "$@"')
         self.batch(f"set Path={self.cl.parent}:%PATH%", "echo Environment initialized for: 'x64'")
-        self.file(root / "site" / "sitecustomize.py", SITE)
-        self.file(root / "fakes" / "torch" / "__init__.py", "class version:\n    cuda = None\n")
-        self.file(root / "fakes" / "torch" / "utils" / "cpp_extension.py", TORCH)
+        write(root / "site" / "sitecustomize.py", SITE)
+        write(root / "fakes" / "torch" / "__init__.py", "class version:\n    cuda = None\n")
+        write(root / "fakes" / "torch" / "utils" / "cpp_extension.py", TORCH)
         self.environment = {
             "COMSPEC": str(self.system / "cmd.exe"),
             "PATH": str(self.system),
@@ -111,29 +112,18 @@ class Windows:
             "PYTHONUTF8": "1",
             "TMPDIR": str(root),
         }
-
-    def file(self, path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="")
-
-    def program(self, path: Path, text: str) -> None:
-        self.file(path, f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
+        # What a developer's prompt has set.
+        self.prompt = {"VSCMD_ARG_TGT_ARCH": "x64", "PATH": f"{self.cl.parent}:{self.system}"}
 
     def batch(self, *lines: str) -> None:
         """The lines of vcvars64.bat, after those that set variables."""
         sets = [f"set {name}={value}" for name, value in SET_THERE.items()]
-        self.file(self.vcvars, "".join(f"{line}\r\n" for line in (*sets, *lines)))
+        write(self.vcvars, "".join(f"{line}\r\n" for line in (*sets, *lines)))
 
     def python(self, *words: str, **environment: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=self.root,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-        )
+        env = {**self.environment, **environment}
+        how = {"cwd": self.root, "env": env, "capture_output": True, "encoding": "utf-8"}
+        return subprocess.run([sys.executable, *words], **how)
 
     def told(self, code: str, **environment: str):
         """What the expression at the end of a program is, and the environment then."""
@@ -168,9 +158,11 @@ def windows(tmp_path):
     ],
 )
 def test_torch_gets_the_arguments_and_the_environment_of_vcvars(windows, call, called):
-    given, there = windows.told(f"lltm_jit.{call}")
+    """And what was set before, such as a key of several lines."""
+    key = {"KEY": "-----BEGIN\r\nKEY\n-----END"}
+    given, there = windows.told(f"lltm_jit.{call}", **key)
     assert given == called
-    assert {name: there[name] for name in SET_THERE} == SET_THERE
+    assert {name: there[name] for name in (*SET_THERE, *key)} == SET_THERE | key
     assert there["PATH"] == f"{windows.cl.parent}:{windows.system}"
     assert there["DISTUTILS_USE_SDK"] == "1"
 
@@ -183,23 +175,16 @@ def test_vswhere_is_asked_for_the_newest_with_a_compiler_and_vcvars_runs_once(wi
     assert (windows.vcvars.parent / "ran").read_text() == "once\n"
 
 
-def test_a_variable_of_several_lines_stays_whole(windows):
-    key = "-----BEGIN\r\nKEY\n-----END"
-    assert windows.told("lltm_jit.load('m', 'a.cpp')", KEY=key)[1]["KEY"] == key
-
-
 def test_a_developer_prompt_is_used_as_it_is(windows):
     windows.vswhere.unlink()
-    prompt = {"VSCMD_ARG_TGT_ARCH": "x64", "PATH": f"{windows.cl.parent}:{windows.system}"}
-    before = windows.told("0", **prompt)[1]
-    _, there = windows.told("lltm_jit.load('m', 'a.cpp')", **prompt)
+    before = windows.told("0", **windows.prompt)[1]
+    _, there = windows.told("lltm_jit.load('m', 'a.cpp')", **windows.prompt)
     assert there == {**before, "DISTUTILS_USE_SDK": "1"}
 
 
 @pytest.mark.parametrize("left", ["VSCMD_ARG_TGT_ARCH", "PATH"])
 def test_half_of_a_developer_prompt_is_none(windows, left):
-    prompt = {"VSCMD_ARG_TGT_ARCH": "x64", "PATH": f"{windows.cl.parent}:{windows.system}"}
-    _, there = windows.told("lltm_jit.load('m', 'a.cpp')", **{left: prompt[left]})
+    _, there = windows.told("lltm_jit.load('m', 'a.cpp')", **{left: windows.prompt[left]})
     assert {name: there[name] for name in SET_THERE} == SET_THERE
 
 
@@ -211,7 +196,7 @@ def test_half_of_a_developer_prompt_is_none(windows, left):
             "no Visual Studio: there is no {vswhere}\n  -> install Visual Studio",
         ),
         (
-            lambda its: its.program(its.vswhere, "exit 0"),
+            lambda its: script(its.vswhere, "exit 0"),
             "no Visual Studio with a C++ compiler, says {vswhere}\n  -> install",
         ),
         (lambda its: its.vcvars.unlink(), "there is no {vcvars}\n  -> install"),
@@ -224,8 +209,12 @@ def test_half_of_a_developer_prompt_is_none(windows, left):
             lambda its: (its.system / "ninja").unlink(),
             "there is no ninja\n  -> run `python -m pip install ninja`",
         ),
+        (
+            lambda its: its.environment.update(its.prompt, VSCMD_ARG_TGT_ARCH="x86"),
+            "this prompt is for x86\n  -> use an ordinary or an x64 prompt",
+        ),
     ],
-    ids=["no vswhere", "nothing found", "no vcvars", "vcvars fails", "no cl", "no ninja"],
+    ids=["no vswhere", "nothing found", "no vcvars", "vcvars fails", "no cl", "no ninja", "x86"],
 )
 def test_what_is_missing_is_said_by_load_and_doctor(windows, damage, said):
     damage(windows)
@@ -236,13 +225,6 @@ def test_what_is_missing_is_said_by_load_and_doctor(windows, damage, said):
     assert done.returncode == 1
     assert f"problem  {said}" in done.stdout
     assert done.stdout.endswith("\n\nnot ready to build\n")
-
-
-def test_a_prompt_for_another_architecture_is_refused(windows):
-    prompt = {"VSCMD_ARG_TGT_ARCH": "x86", "PATH": f"{windows.cl.parent}:{windows.system}"}
-    done = windows.doctor(**prompt)
-    assert done.returncode == 1
-    assert "problem  this prompt is for x86\n  -> use an ordinary or an x64 prompt" in done.stdout
 
 
 def test_ninja_is_found_where_pip_puts_it(windows):
@@ -258,14 +240,14 @@ def test_doctor_tries_the_compiler_and_looks_for_cuda(windows):
     assert f"ok       C++: {windows.cl}, ninja: {windows.system / 'ninja'}\n" in done.stdout
     assert "warning  no CUDA: torch's is None, the toolkit's folder None\n" in done.stdout
 
-    windows.file(windows.root / "fakes/torch/__init__.py", "class version:\n    cuda = '12.8'\n")
+    write(windows.root / "fakes/torch/__init__.py", "class version:\n    cuda = '12.8'\n")
     home = windows.root / "CUDA v12.8"
-    windows.file(home / "bin" / "nvcc.exe", "")
+    write(home / "bin" / "nvcc.exe", "")
     assert "warning  no CUDA: torch's is 12.8" in windows.doctor(CUDA_HOME=str(home)).stdout
-    windows.program(home / "bin" / "nvcc.exe", "exit 0")
+    script(home / "bin" / "nvcc.exe", "exit 0")
     assert "ok       CUDA: torch's is 12.8" in windows.doctor(CUDA_HOME=str(home)).stdout
 
-    windows.program(windows.cl, "echo trial.cpp; echo 'fatal error C1083: no vector'; exit 2")
+    script(windows.cl, "echo trial.cpp; echo 'fatal error C1083: no vector'; exit 2")
     done = windows.doctor()
     assert done.returncode == 1
     assert f"problem  {windows.cl} fails: fatal error C1083: no vector\n" in done.stdout
@@ -351,7 +333,7 @@ def test_torchs_own_function_is_satisfied(windows):
     """Its branches for Windows run as far as ninja, also after a vcvars that names no target."""
     windows.batch(f"set Path={windows.cl.parent}:%PATH%", "set VSCMD_ARG_TGT_ARCH=")
     (windows.root / "build here").mkdir()
-    windows.file(windows.root / "my sources" / "a.cpp", "int main() {}\n")
+    write(windows.root / "my sources" / "a.cpp", "int main() {}\n")
     code = """from torch.utils import cpp_extension
 cpp_extension.IS_WINDOWS = True
 kind = {"is_python_module": False, "is_standalone": True}

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from small_files import MODULE, write
 
 from benchmarks import builds, kernel, load
 from benchmarks.__main__ import main
@@ -13,12 +14,6 @@ from lltm_jit import native
 
 EDITS = ("basic/operators.cpp", "basic/operators_cuda.cu")
 
-# As small as a Python module can be: torch's load takes a second for it.
-OPPONENT = """
-#include <Python.h>
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "opponent", nullptr, -1, nullptr};
-PyMODINIT_FUNC PyInit_opponent() { return PyModule_Create(&definition); }
-"""
 # A family as small, with an operator that gives what it gets.
 SMALL = """
 #include <Python.h>
@@ -31,12 +26,6 @@ PyMODINIT_FUNC PyInit_basic() { return PyModule_Create(&definition); }
 """
 
 
-def replace(path, pattern, by):
-    text, count = re.subn(pattern, by, path.read_text())
-    assert count
-    path.write_text(text)
-
-
 @pytest.mark.slow
 def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch, idle):
     """On a copy with one small family."""
@@ -46,15 +35,14 @@ def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch, idle)
         kernels = copy_of_package(folder)
         for name in native.families():
             shutil.rmtree(kernels / name)
-        (kernels / "basic").mkdir()
-        (kernels / "basic" / "bindings.cpp").write_text(SMALL)
+        write(kernels / "basic" / "bindings.cpp", SMALL)
         (kernels / EDITS[0]).touch()
         names = folder / "lltm_jit/native.py"
-        replace(names, r"\b(OWN|AT_IMPORT) = \(.*?\)", r'\1 = ("basic",)')
+        pattern, text = r"\b(OWN|AT_IMPORT) = \(.*?\)", names.read_text()
+        names.write_text(re.sub(pattern, r'\1 = ("basic",)', text))
         return kernels
 
-    opponent.mkdir()
-    (opponent / "theirs.cpp").write_text(OPPONENT)
+    write(opponent / "theirs.cpp", MODULE)
     monkeypatch.setattr(builds, "copy_of_package", small_copy)
     monkeypatch.setattr(builds, "_IMPORTS", 2)
     missed = main(["jit", "--against", str(opponent)])
@@ -64,7 +52,7 @@ def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch, idle)
     for title, other in {**titles, "cached import": "50 ms"}.items():
         assert re.search(rf"{title}.* ours .*\d u?s .* of {other}, goal ", out)
     assert "Builds of the package, cold build of the package, ours: " in out
-    assert (opponent / "theirs.cpp").read_text() == OPPONENT
+    assert (opponent / "theirs.cpp").read_text() == MODULE
 
 
 def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch, idle):

@@ -135,47 +135,39 @@ def test_tables_and_file(run, capsys, tmp_path, small):
     assert not any("error" in check for check in checks)
 
 
-def wrong_cell(monkeypatch):
-    right = functional.lltm_cell
-
-    def wrong(*operands, impl):
-        new_h, new_cell = right(*operands, impl=impl)
-        return (new_h * 1.01, new_cell) if impl == "aten" else (new_h, new_cell)
-
-    monkeypatch.setattr(functional, "lltm_cell", wrong)
-
-
-def wrong_layer(monkeypatch):
-    right = cases.OURS["LSTM"].forward
-
-    def wrong(layer, x):
-        output, state = right(layer, x)
-        return output * 1.01, state
-
-    monkeypatch.setattr(cases.OURS["LSTM"], "forward", wrong)
-
-
-def wrong_images(monkeypatch):
-    right = Images.run
-
-    def wrong(case, inputs, impl):
-        here = impl == "cuda" and case.name == "tanh, NCHW"
-        return right(case, inputs, impl) * (1.01 if here else 1)
-
-    monkeypatch.setattr(Images, "run", wrong)
-
-
+WRONG_IMAGES = ("cuda", "tanh, NCHW")
+# What is measured, the function that gives a wrong result, how it does, and what is told of it.
 WRONG = {
-    "cell": (CELL, wrong_cell, 3 * [", aten: error 1."]),
-    "sequence": ([*LAYERS, "--dtype", "float"], wrong_layer, 2 * [", LSTM: error 1."]),
-    "stylegan": ([*IMAGES, "--only", "bias_act"], wrong_images, ["tanh, NCHW, kernels: error: "]),
+    "cell": (
+        CELL,
+        (functional, "lltm_cell"),
+        lambda found, *_, impl: (found[0] * (1.01 if impl == "aten" else 1), found[1]),
+        3 * [", aten: error 1."],
+    ),
+    "sequence": (
+        [*LAYERS, "--dtype", "float"],
+        (cases.OURS["LSTM"], "forward"),
+        lambda found, *_: (found[0] * 1.01, found[1]),
+        2 * [", LSTM: error 1."],
+    ),
+    "stylegan": (
+        [*IMAGES, "--only", "bias_act"],
+        (Images, "run"),
+        lambda found, case, _, impl: found * (1.01 if (impl, case.name) == WRONG_IMAGES else 1),
+        ["tanh, NCHW, kernels: error: "],
+    ),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_result_is_named_and_fails(name, capsys, monkeypatch, quick_clock):
-    words, make_wrong, named = WRONG[name]
-    make_wrong(monkeypatch)
+    words, (owner, function), spoiled, named = WRONG[name]
+    right = getattr(owner, function)
+
+    def wrong(*given, **how):
+        return spoiled(right(*given, **how), *given, **how)
+
+    monkeypatch.setattr(owner, function, wrong)
     assert main([*words, *QUICK]) == 1
     title, *lines = capsys.readouterr().out.split("\n\n")[-1].splitlines()
     assert title == "wrong:"

@@ -67,10 +67,6 @@ def figure(request):
     return drawn(request.param)
 
 
-def texts(artist):
-    return [text.get_text() for text in artist.get_texts()]
-
-
 def test_nothing_lies_outside_the_frame(figure):
     figure.canvas.draw()
     drawn = figure.get_tightbbox(figure.canvas.get_renderer())  # in inches
@@ -93,7 +89,8 @@ def test_ticks_are_plain_numbers(figure):
 
 
 def test_legends():
-    told = {name: texts(drawn(name).legends[0]) for name in PLOTS}
+    legends = {name: drawn(name).legends[0].get_texts() for name in PLOTS}
+    told = {name: [text.get_text() for text in texts] for name, texts in legends.items()}
     names = ["LLTM", "LSTM", "GRU", "nn.LSTM", "nn.GRU"]
     band = "middle half of the times"
     assert told == {

@@ -7,24 +7,8 @@ import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.sequence import (
-    check,
-    compile_kernels,
-    heads,
-    others,
-    published,
-    resets,
-    to_tf32,
-)
-from benchmarks.sequence.cases import (
-    BACKWARD,
-    FORWARD,
-    LOOP,
-    OURS,
-    PHASES,
-    Case,
-    operations,
-)
+from benchmarks.sequence import check, compile_kernels, heads, others, published, resets, to_tf32
+from benchmarks.sequence.cases import BACKWARD, FORWARD, LOOP, OURS, PHASES, Case, operations
 from benchmarks.sequence.floor import gpu_floor
 from benchmarks.sequence.goals import goals
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed

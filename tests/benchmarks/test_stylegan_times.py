@@ -95,9 +95,8 @@ def test_outliers_are_in_as_many_planes_as_the_case_says():
     assert [case.outliers for case in found] == [1, 6]
     for case in found:
         x, _ = replace(case, device=CPU).inputs()
-        assert (x == OUTLIER).sum((2, 3)).flatten().tolist() == [1] * case.outliers + [0] * (
-            6 - case.outliers
-        )
+        counts = (x == OUTLIER).sum((2, 3)).flatten().tolist()
+        assert counts == [1] * case.outliers + [0] * (6 - case.outliers)
 
 
 def test_the_copy_moves_the_bytes_of_the_case():

@@ -1,11 +1,10 @@
 import json
-import queue
 import subprocess
 import sys
-import threading
 
 import pytest
 from small_checkout import copy_with_basic, copy_with_small_families, environment
+from small_files import write
 
 import lltm_jit
 from lltm_jit import native
@@ -38,9 +37,7 @@ def tiny(tmp_path):
     """An extension that compiles in a tenth of a second: no Python module, no torch header."""
 
     def spec(text="int answer() { return 42; }\n", **changes):
-        source = tmp_path / "tiny" / "tiny.cpp"
-        source.parent.mkdir(exist_ok=True)
-        source.write_text(text)
+        source = write(tmp_path / "tiny" / "tiny.cpp", text)
         return Spec("tiny", (str(source),), python_module=False)._replace(**changes)
 
     return spec
@@ -82,24 +79,16 @@ def watching():
     processes = []
 
     def start(directory, *words):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lltm_jit", "watch", *words],
-            env=environment(directory),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = [sys.executable, "-m", "lltm_jit", "watch", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        process = subprocess.Popen(command, env=environment(directory), **pipes)
         processes.append(process)
-        lines = queue.Queue()
-        threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()
 
         def wait_for(text):
             seen = [""]
             while text not in seen[-1]:
-                try:
-                    seen.append(lines.get(timeout=300))
-                except queue.Empty:
-                    pytest.fail(f"no {text!r} in {seen}")
+                seen.append(process.stdout.readline())
+                assert seen[-1], f"no {text!r} in {seen}"
 
         return wait_for
 

@@ -7,18 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from small_files import MODULE, write
+
 CHECKOUT = Path(__file__).parents[2]
+PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
 
 # The files of a family without a header of torch's, and of core/: they compile in a second.
 SMALL = {
-    "{name}/bindings.cpp": """\
-#include <Python.h>
-#include "core/twice.h"
-static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(twice(21)); }
-static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_{name}() { return PyModule_Create(&module); }
-""",
+    "{name}/bindings.cpp": f'#include "core/twice.h"\n#define VALUE twice(21)\n{MODULE}',
     "core/twice.h": "int twice(int x);\n",
     "core/twice.cpp": '#include "core/twice.h"\nint twice(int x) { return 2 * x; }\n',
 }
@@ -34,9 +30,7 @@ def copy_with_small_families(directory):
     _copy(directory, "tiny", "rnn", "stylegan", "basic")
     for family in ("tiny", "other"):
         for name, text in SMALL.items():
-            path = directory / "kernels" / name.replace("{name}", family)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text.replace("{name}", family))
+            write(directory / "kernels" / name.replace("{name}", family), text)
     return directory
 
 
@@ -55,18 +49,9 @@ def _copy(directory, family, *left_out):
     return directory
 
 
-def script(path, text):
-    """Write a shell's program."""
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
 def passes_its_tests(project):
     """Run the tests of a project, with the package's own build."""
-    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", project)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return " passed" in done.stdout
+    return " passed" in run_in(CHECKOUT, *PYTEST, project).stdout
 
 
 def environment(*directories):
@@ -75,8 +60,10 @@ def environment(*directories):
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run_in(directory, *words, cwd=None, **more):
-    """Run Python with the package in a directory."""
+def run_in(directory, *words, cwd=None, code=0, **more):
+    """Run Python with the package in a directory, which ends with this code."""
     env = {**environment(directory), **more}
     how = {"capture_output": True, "text": True, "timeout": 500}
-    return subprocess.run([sys.executable, *words], cwd=cwd or directory, env=env, **how)
+    done = subprocess.run([sys.executable, *words], cwd=cwd or directory, env=env, **how)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from unittest.mock import Mock
 
 from lltm_jit import native
 from lltm_jit.jit.loading import engine
@@ -91,11 +92,8 @@ def test_prune_removes_down_to_a_size_what_was_not_used_within_an_hour(
 
 def test_what_cannot_be_deleted_is_told(told, tiny, empty_root, monkeypatch):
     directory = engine.build(tiny()).directory
-
-    def read_only(path):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
-
-    monkeypatch.setattr(shutil, "rmtree", read_only)
+    read_only = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    monkeypatch.setattr(shutil, "rmtree", Mock(side_effect=read_only))
     said = told("cache", "clear", code=1)
     assert f"{directory} cannot be deleted (Read-only file system)\n" in said
     assert directory.exists()

@@ -9,20 +9,12 @@ from functools import partial
 
 import pytest
 from small_checkout import CHECKOUT, environment, passes_its_tests, run_in
+from small_files import MODULE, write
 
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.cli.new import create_standalone
 from lltm_jit.jit import BuildError, wheel
-
-SOURCE = """\
-#include <Python.h>
-#include "value.h"
-static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
-static PyMethodDef methods[] = {{"value", value, METH_NOARGS, nullptr}, {}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "NAME", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_NAME() { return PyModule_Create(&module); }
-"""
 
 
 @pytest.fixture
@@ -32,10 +24,9 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("first", "second"):
         folder = tmp_path / "src" / name
-        folder.mkdir(parents=True)
         # A content of its own for each test, for what this process has loaded it does not build.
-        (folder / f"{name}.cpp").write_text(SOURCE.replace("NAME", name) + f"// {tmp_path}\n")
-        (folder / "value.h").write_text("#define VALUE 1\n")
+        write(folder / f"{name}.cpp", f'#include "value.h"\n{MODULE}// {tmp_path}\n')
+        write(folder / "value.h", "#define VALUE 1\n")
     return tmp_path
 
 
@@ -104,8 +95,7 @@ def test_a_folder_of_a_family_is_the_family(told):
 
 
 def test_text_is_known_by_its_name(project, told):
-    source = SOURCE.replace("NAME", "text").replace('#include "value.h"', "#define VALUE 3")
-    module = lltm_jit.load_inline("text", source, no_implicit_headers=True)
+    module = lltm_jit.load_inline("text", MODULE, no_implicit_headers=True)
     assert told("build", "text").strip() == module.__file__
 
 
@@ -166,9 +156,7 @@ def test_a_standalone_project_passes_its_tests_and_its_wheel_has_its_kernels(tmp
     assert passes_its_tests(project)
     setup = project / "setup.py"
     assert len(re.findall(r".*(?:PREBUILD|wheel).*", setup.read_text().rpartition('"""')[2])) == 3
-    words, more = ("setup.py", "-q", "bdist_wheel"), {"LLTM_JIT_PREBUILD": "1"}
-    done = run_in(CHECKOUT, *words, cwd=project, **more)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_in(CHECKOUT, "setup.py", "-q", "bdist_wheel", cwd=project, LLTM_JIT_PREBUILD="1")
     (file,) = (project / "dist").glob("*.whl")
     assert not file.name.endswith("-any.whl")
     zipfile.ZipFile(file).extractall(site)
@@ -176,12 +164,10 @@ def test_a_standalone_project_passes_its_tests_and_its_wheel_has_its_kernels(tmp
 
     more = {"LLTM_JIT_DISABLE_JIT": "1", **environment(site, CHECKOUT)}
     run = partial(run_in, CHECKOUT, "-c", WITH_THE_WHEEL, **more)
-    done = run()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "blend_kernels.so: compiled when the package was built\n"
+    assert run().stdout == "blend_kernels.so: compiled when the package was built\n"
     with (site / "blend" / "kernels" / "blend.h").open("a") as header:
         header.write("// edited\n")
-    done = run()
+    done = run(code=1)
     assert "library of blend_kernels is not used: kernels/blend.h changed\n" in done.stderr
     assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
 

@@ -1,7 +1,5 @@
 """What the Makefile does besides calling commands: two at the same time, and where things go."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -10,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from small_files import script
 
 ROOT = Path(__file__).parents[2]
 # In place of Python: what is called as a module writes its process id, and does what a file says.
-PYTHON = """#!/bin/sh
+PYTHON = """
 echo $$ >"$0.$2.new"; mv "$0.$2.new" "$0.$2"
 . "$0.does.$2"
 """
@@ -22,10 +21,7 @@ echo $$ >"$0.$2.new"; mv "$0.$2.new" "$0.$2"
 @pytest.fixture
 def start(tmp_path):
     """Starts the rule that compiles beside pip, with what each of them does."""
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(PYTHON)
-    python.chmod(0o755)
+    python = script(tmp_path / "bin" / "python", PYTHON)
     (tmp_path / ".installed").touch()
 
     def make(

@@ -6,26 +6,34 @@ from pathlib import Path
 
 import pytest
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     """The processes that a test starts find the package in a checkout that is not installed."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent), prepend=os.pathsep)
 
 
 @pytest.fixture
 def run():
-    """Run Python with these words in another process."""
-    return lambda *words: subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=300
-    )
+    """Run Python with these words in another process, where the examples are; it must end well."""
+
+    def run(*words):
+        how = {"cwd": EXAMPLES, "capture_output": True, "text": True, "timeout": 300}
+        done = subprocess.run([sys.executable, *words], **how)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run
 
 
 @pytest.fixture
 def run_here(monkeypatch, capsys):
-    """Run a script with these words in this process, which has torch; gives what it printed."""
+    """Run an example with these words in this process, which has torch; gives what it printed."""
 
-    def run(script, *words):
+    def run(name, *words):
+        script = EXAMPLES / name
         monkeypatch.setattr(sys, "argv", [str(script), *words])
         monkeypatch.syspath_prepend(str(script.parent))
         runpy.run_path(str(script), run_name="__main__")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess
@@ -10,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from harness import Bench, Gate, Package
 
 from lltm_jit.jit.machine import nvrtc
@@ -102,14 +99,6 @@ def hour(monkeypatch) -> threading.Event:
     later = SimpleNamespace(monotonic=lambda: now() + 3600 * passed.is_set())
     monkeypatch.setattr(errors, "time", later)
     return passed
-
-
-@pytest.fixture
-def same_torch(monkeypatch) -> None:
-    """The stand-in of other processes passes for the torch of this one, whose builds they want."""
-    monkeypatch.setenv("FAKE_TORCH_VERSION", torch.__version__)
-    monkeypatch.setenv("FAKE_TORCH_CUDA", torch.version.cuda or "")
-    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "DEFAULT")
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """What the engine's tests share: an empty cache, a small extension, a fake compiler, programs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -10,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import fake_cxx
 import pytest
+from small_files import script, write
 
 from lltm_jit import jit, native
 from lltm_jit.jit import variants
@@ -28,19 +28,6 @@ HERE = Path(__file__).parent
 PROGRAM = HERE / "program.py"
 ALL = ["compile one.cpp", "compile two.cpp", "link"]  # of the small extension
 TEXT = "shared header\none\ntwo"  # of its library
-# A Python module as small as can be, without torch's headers.
-MODULE = """
-#include <Python.h>
-#ifndef VALUE
-#define VALUE 1
-#endif
-#define JOIN(a, b) a##b
-#define INIT(name) JOIN(PyInit_, name)
-static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
-static PyMethodDef methods[] = {{"value", value, METH_NOARGS, nullptr}, {}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "small", nullptr, -1, methods};
-PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
-"""
 
 
 class Gate:
@@ -95,10 +82,14 @@ class Bench:
         return lines
 
     def write(self, name: str | Path, text: str) -> Path:
-        path = self.sources / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
+        return write(self.sources / name, text)
+
+    def gates(self, *names: str) -> list[Gate]:
+        """Have the compiler of each of these files wait at a gate of its own."""
+        gates = [Gate(self.directory / f"gate-{number}") for number in range(len(names))]
+        for name, gate in zip(names, gates, strict=True):
+            self.write(f"{name}.cpp", gate.order)
+        return gates
 
     def write_compiler(self, version: str = "c++ (Fake) 1.2.3", directory: str = "bin") -> Path:
         """One that takes the orders in a source."""
@@ -107,8 +98,7 @@ class Bench:
 
     def write_nvcc(self, root: str = "cuda") -> Path:
         """A CUDA toolkit with nvcc; its root."""
-        nvcc = self.directory / root / "bin" / "nvcc"
-        nvcc.parent.mkdir(parents=True)
+        nvcc = write(self.directory / root / "bin" / "nvcc")
         shutil.copy(self.write_compiler(), nvcc)
         return nvcc.parents[1]
 
@@ -124,6 +114,12 @@ class Bench:
         build = self.load(**changes)
         assert self.counts == ALL
         return build
+
+    def fails(self, match: str, **changes: Any) -> jit.BuildError:
+        """The error of a load in this process that does not compile."""
+        with pytest.raises(jit.BuildError, match=match) as caught:
+            self.load(**changes)
+        return caught.value
 
     def edited(self, name: str, text: str, compiled: str = "") -> jit.Build:
         """Load after an edit, which compiles that file or the one that includes it."""
@@ -250,14 +246,6 @@ class Package:
         return said
 
 
-def script(path: Path, text: str) -> Path:
-    """Write a program of the shell."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}")
-    path.chmod(0o755)
-    return path
-
-
 def slow(*values: object) -> object:
     """A case of a test that is in the slow tier."""
     return pytest.param(*values, marks=pytest.mark.slow)
@@ -295,12 +283,10 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def in_threads(*calls: Callable[[], object]) -> None:
-    """Run calls at the same time, to their end."""
-    threads = [threading.Thread(target=call) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    """Run calls at the same time, to their end, and raise an error of one."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for running in [pool.submit(call) for call in calls]:
+            running.result()
 
 
 def alive(pid: int) -> bool:

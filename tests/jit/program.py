@@ -147,13 +147,10 @@ def wait_twice():
 
 
 def threads():
-    used = []
-    waiting = [threading.Thread(target=lambda: used.append(use())) for _ in range(8)]
-    for thread in waiting:
-        thread.start()
-    for thread in waiting:
-        thread.join()
-    tell(used=used)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(8) as pool:
+        tell(used=[*pool.map(lambda _: use(), range(8))])
 
 
 def interrupted():

@@ -1,8 +1,7 @@
 """The magics of IPython."""
 
-from __future__ import annotations
-
 import re
+from unittest.mock import Mock
 
 import pytest
 from harness import text_of
@@ -222,10 +221,7 @@ def test_load_shows_its_error_alone_and_tb_all(bench, shell, capsys):
 
 
 def test_an_interrupted_build_is_one_line(bench, shell, monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(engine, "_make", interrupted)
+    monkeypatch.setattr(engine, "_make", Mock(side_effect=KeyboardInterrupt))
     shell.user_ns.update(load=torch_api.load, sources=bench.sources)
     shell.run_cell("load('_C', sources)")
     said = capsys.readouterr().out

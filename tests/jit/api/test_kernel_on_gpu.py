@@ -1,7 +1,5 @@
 """``kernel`` on a GPU: results, streams, graphs, clusters, several GPUs, and torch.compile."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from functools import partial
@@ -149,8 +147,6 @@ def test_a_launch_that_the_driver_refuses():
     x = torch.ones(8, device="cuda")
     with pytest.raises(jit.LltmJitError, match=r"says .* to grid \(1, 1, 1\), block \(2048, 1, 1"):
         lltm_jit.kernel(SCALE, "scale<float>")[1, 2048](x, x, 8, 1.0)
-    with pytest.raises(TypeError, match="float32 tensor on a GPU, but got a float32 tensor on cpu"):
-        lltm_jit.kernel(SCALE, "scale<float>")[1, 8](x, x.cpu(), 8, 1.0)
     lltm_jit.kernel(SCALE, "scale<float>")[1, 8](x, x, 8, 2.0)
     assert x.tolist() == [2.0] * 8
 
@@ -164,8 +160,6 @@ def test_several_gpus():
         kernel[1, 8](x, x, 8, 3.0)
         assert x.tolist() == [3.0] * 8
         assert torch.cuda.current_device() == 0
-    with pytest.raises(ValueError, match="all tensors on one GPU"):
-        kernel[1, 8](x, torch.ones(8, device="cuda:0"), 8, 1.0)
 
 
 def test_new_threads_can_launch():

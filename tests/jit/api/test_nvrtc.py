@@ -1,7 +1,5 @@
 """Code for the GPU alone that NVRTC compiles: what a build has, what it depends on, its errors."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -12,6 +10,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from small_files import write
 
 from lltm_jit import jit
 from lltm_jit.jit.compile import builder
@@ -170,9 +169,8 @@ def test_an_error_has_the_users_line(mine):
 
 def test_without_nvrtc(mine, monkeypatch):
     monkeypatch.setattr(requests, "find_nvrtc", lambda home: None)
-    with pytest.raises(
-        jit.ToolchainError, match=r"NVRTC 13\.0 was not found; run .*nvidia-cuda-nvrtc==13"
-    ):
+    told = r"NVRTC 13\.0 was not found; run .*nvidia-cuda-nvrtc==13"
+    with pytest.raises(jit.ToolchainError, match=told):
         load(mine)
     monkeypatch.setattr("torch.version.cuda", None)
     with pytest.raises(jit.ToolchainError, match="has no CUDA; install a torch with CUDA"):
@@ -214,10 +212,9 @@ def test_torchs_own_nvrtc_is_found_before_the_toolkits(cuda, monkeypatch, tmp_pa
     packages, toolkit = tmp_path / "site-packages", tmp_path / "cuda"
     own = packages / "nvidia" / "cu13"
     for folder, lib in ((own, "lib"), (toolkit, "lib64")):
-        (folder / lib).mkdir(parents=True)
-        (folder / lib / "libnvrtc.so.13").touch()
-        (folder / "include" / "cccl").mkdir(parents=True)
-        (folder / "include" / "cuda.h").touch()
+        write(folder / lib / "libnvrtc.so.13")
+        write(folder / "include" / "cuda.h")
+        (folder / "include" / "cccl").mkdir()
     monkeypatch.setattr("torch.__file__", str(packages / "torch" / "__init__.py"))
     facts = {"version": "13.0.88", "newest": [12, 1]}
     monkeypatch.setattr(toolchain, "_answers", lambda command, kind: facts)

@@ -1,7 +1,5 @@
 """What a kernel takes, as the compiler tells it."""
 
-from __future__ import annotations
-
 import pytest
 
 from lltm_jit.jit.machine import nvrtc

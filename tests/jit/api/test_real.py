@@ -1,7 +1,5 @@
 """The real compiler and the real torch: what a second library in one process must not share."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,61 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_files import MODULE
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.ipython import functions_of
 from lltm_jit.jit.loading import reload
 
-STATICS = """
-#include <Python.h>
+# The tens and ones of its value count calls, by statics that gcc would make one in a process.
+STATICS = f"""
 #include "common.h"
-template <typename T> struct Counter { static int value; };
+template <typename T> struct Counter {{ static int value; }};
 template <typename T> int Counter<T>::value = 0;
-inline int& shared() { static int value = 0; return value; }
-static PyObject* count(PyObject*, PyObject*) {
-  return Py_BuildValue("iii", ++Counter<int>::value, ++shared(), VERSION);
-}
-static PyMethodDef methods[] = {{"count", count, METH_NOARGS, nullptr}, {}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "statics", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_statics() { return PyModule_Create(&module); }
-"""
-
-OPS = """
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/mul.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/utils/pybind.h>
-#include <torch/library.h>
-#include <optional>
-
-double factor();
-
-struct Scale : torch::autograd::Function<Scale> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
-    return at::mul(x, factor());
-  }
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext*, const torch::autograd::variable_list& grads) {
-    return {at::mul(grads[0], factor())};
-  }
-};
-
-at::Tensor scale(const at::Tensor& x) { return Scale::apply(x); }
-
-std::optional<torch::Library> implementations;
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("register_ops", [] {
-    implementations.emplace(
-        torch::Library::IMPL, "lltm_jit_reload_test", c10::DispatchKey::CompositeImplicitAutograd,
-        __FILE__, __LINE__);
-    implementations->impl("scale", scale);
-  });
-  m.def("release_ops", [] { implementations.reset(); });
-  m.def("factor", factor);
-}
-"""
+inline int& shared() {{ static int value = 0; return value; }}
+#define VALUE 100 * VERSION + 10 * ++Counter<int>::value + ++shared()
+{MODULE}"""
 
 
 @pytest.fixture
@@ -76,60 +34,22 @@ def test_statics_are_not_shared_and_back_again_works(root):
     (root / "common.h").write_text("#define VERSION 1\n")
     (root / "statics.cpp").write_text(STATICS)
     first = torch_api.load("statics", str(root / "statics.cpp"))
-    assert [first.count() for _ in range(2)] == [(1, 1, 1), (2, 2, 1)]
+    assert [first.value() for _ in range(2)] == [111, 122]
     (root / "common.h").write_text("#define VERSION 2\n")
-    count = first.count
+    value = first.value
     assert reload.reload_module(first).changed == ("common.h changed",)
-    assert first.count() == (1, 1, 2)
-    assert count() == (3, 3, 1)
+    assert (first.value(), value()) == (211, 133)
     (root / "common.h").write_text("#define VERSION 1\n")
     reload.reload_module(first)
-    assert first.count() == (4, 4, 1)
+    assert first.value() == 144
 
 
 def test_a_sanitized_library_is_built_where_it_could_not_be_loaded(root, monkeypatch):
     """Its runtime must come first in a process, which that of the build does not do."""
     monkeypatch.setenv("LLTM_JIT_SANITIZE", "address")
-    (root / "statics.cpp").write_text(STATICS)
-    (root / "common.h").write_text("#define VERSION 1\n")
-    info = jit.loading.engine.build(jit.Spec("statics", (str(root / "statics.cpp"),)))
+    (root / "small.cpp").write_text(MODULE)
+    info = jit.loading.engine.build(jit.Spec("small", (str(root / "small.cpp"),)))
     assert b"__asan_init" in info.library.read_bytes()
-
-
-# Kept as long as the process: torch still lists an operator whose library is gone, and stumbles
-# over it whenever it collects all operators.
-LIBRARY = torch.library.Library("lltm_jit_reload_test", "FRAGMENT")
-
-
-@pytest.mark.slow
-def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
-    LIBRARY.define("scale(Tensor x) -> Tensor")
-    scale = torch.ops.lltm_jit_reload_test.scale
-    (root / "ops.cpp").write_text(OPS)
-    (root / "factor.cpp").write_text("double factor() { return 2; }\n")
-    sources = [str(root / "ops.cpp"), str(root / "factor.cpp")]
-    first = torch_api.load("scale_ops", sources, extra_cflags=["-O0"])
-    first.register_ops()
-    x = torch.ones(3, requires_grad=True)
-    old = scale(x)
-    assert old.tolist() == [2, 2, 2]
-
-    (root / "factor.cpp").write_text("double factor() { return 5; }\n")
-    done = reload.reload_module(first)
-    assert (done.build.info.compiled, done.build.info.reused) == (1, 1)
-    assert scale(x).tolist() == [5, 5, 5]
-    assert torch.autograd.grad(scale(x).sum(), x)[0].tolist() == [5, 5, 5]
-    assert torch.autograd.grad(old.sum(), x)[0].tolist() == [2, 2, 2]
-
-    (root / "factor.cpp").write_text("double factor() { return nonsense; }\n")
-    with pytest.raises(jit.BuildError, match=r"factor\.cpp:1:26"):
-        reload.reload_module(first)
-    assert scale(x).tolist() == [5, 5, 5]
-
-    (root / "factor.cpp").write_text("double factor() { return 2; }\n")
-    reload.reload_module(first)
-    assert scale(x).tolist() == [2, 2, 2]
-    first.release_ops()
 
 
 KERNEL = """
@@ -146,15 +66,10 @@ shell.run_cell("import torch; print(cell.twice(torch.ones(1)).item())")
 @pytest.mark.slow
 def test_a_cell_in_a_kernel_that_is_restarted(root):
     def run() -> list[str]:
-        cell = "at::Tensor twice(at::Tensor x) { return x * 2; }"
-        done = subprocess.run(
-            [sys.executable, "-c", KERNEL, cell],
-            env={**os.environ, "LLTM_JIT_AT_IMPORT": "0", "IPYTHONDIR": str(root)},
-            capture_output=True,
-            text=True,
-            cwd=root,
-            check=True,
-        )
+        words = [sys.executable, "-c", KERNEL, "at::Tensor twice(at::Tensor x) { return x * 2; }"]
+        env = {**os.environ, "LLTM_JIT_AT_IMPORT": "0", "IPYTHONDIR": str(root)}
+        how = {"env": env, "capture_output": True, "text": True}
+        done = subprocess.run(words, cwd=root, check=True, **how)
         return [*done.stderr.splitlines(), *done.stdout.splitlines()]
 
     for told in ("main.o gets narrow headers", "no work to do"):

@@ -1,7 +1,5 @@
 """load and load_inline: torch's signature, what they make of it, what they refuse, their errors."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import re
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import text_of
+from small_files import write
 from torch.utils import cpp_extension
 
 import lltm_jit
@@ -70,8 +69,7 @@ def test_a_directory_without_its_cuda_files(bench):
 
 
 def test_build_directory_has_the_library_where_torch_puts_it(bench, tmp_path):
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "_C.so").write_text("a library that torch built\n")
+    write(tmp_path / "first" / "_C.so", "a library that torch built\n")
     source = bench.sources / "two/two.cpp"
 
     def placed(name):
@@ -118,10 +116,7 @@ def test_executable(root, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "env FLAG=1 c++ -DVALUE")
     texts = {"the main.cpp": "const char* f(); int g(); int main() { return g() - f()[0]; }"}
     texts |= {"f.cpp": 'const char* f() { return "x"; }', "more/f.cpp": "int g() { return 'x'; }"}
-    (tmp_path / "more").mkdir()
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    sources = [str(tmp_path / name) for name in texts]
+    sources = [str(write(tmp_path / name, text)) for name, text in texts.items()]
     place = tmp_path / "place"
     kind = {"is_python_module": False, "is_standalone": True}
     path = load("tool", sources, build_directory=place, **kind)
@@ -151,10 +146,14 @@ def test_inline_bindings(bench, functions, docstring):
     assert f'm.def("f", torch::wrap_pybind_function(f), "{docstring}");' in lines
 
 
+PLAINLY = {"no_implicit_headers": True, "with_pytorch_error_handling": False}
+
+
 def test_functions_in_namespaces_go_by_torchs_name_and_by_a_short_one(bench):
+    """Here without headers of torch's, and without what makes Python's errors of its own."""
     functions = {"a::f": None, "b::f": "of b", "b::g": 5}
-    arguments = {"functions": functions, "with_pytorch_error_handling": False}
-    lines = lines_of(load_inline("_C", "text", **arguments))
+    lines = lines_of(load_inline("_C", "text", functions=functions, **PLAINLY))
+    assert not [line for line in lines if "torch" in line]
     assert [line for line in lines if "m.def" in line] == [
         'm.def("a::f", a::f, "");',  # f would be an overload
         'm.def("b::f", b::f, "of b");',
@@ -169,15 +168,6 @@ def test_functions_that_are_no_names_are_torchs_error(bench, functions):
     with pytest.raises(ValueError, match=told):
         load_inline("_C", "text", functions=functions)
     assert bench.counts == []
-
-
-PLAINLY = {"no_implicit_headers": True, "with_pytorch_error_handling": False}
-
-
-def test_inline_without_headers_and_error_handling(bench):
-    module = load_inline("_C", "text", functions=["f"], **PLAINLY)
-    assert "torch" not in text_of(module)
-    assert 'm.def("f", f, "f");' in text_of(module)
 
 
 def test_a_function_that_nobody_declares_is_told(root):

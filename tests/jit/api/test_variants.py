@@ -1,7 +1,5 @@
 """Kernels that are compiled with constants on first use, with compiler runs counted."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
 import threading
@@ -64,12 +62,10 @@ def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monke
 @pytest.fixture
 def gates(bench) -> list[Gate]:
     """Where the compilers of two declared kernels wait, mine.forward and mine.backward."""
-    gates = []
-    for way in ("forward", "backward"):
-        gates.append(Gate(bench.directory / f"gate_{way}"))
-        source = bench.write(f"mine/variants/{way}.cpp", f"{gates[-1].order}{way}\n")
+    sources = {way: bench.sources / f"mine/variants/{way}.cpp" for way in ("forward", "backward")}
+    for way, source in sources.items():
         variants.declare(Variant(f"mine.{way}", source, (bench.sources,)))
-    return gates
+    return bench.gates("mine/variants/forward", "mine/variants/backward")
 
 
 FORWARD, BACKWARD = ((f"mine.{way}", FUNCTION, [], way) for way in ("forward", "backward"))

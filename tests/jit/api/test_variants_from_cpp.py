@@ -1,7 +1,5 @@
 """Variants of a real kernel, called from C++: on the CPU and the GPU, from threads and children."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -94,16 +92,8 @@ def test_another_process_starts_none(host, sums):
 
 
 def test_eight_threads_build_three_variants_once(host, sums, capfd):
-    failures = []
-
-    def work(number: int) -> None:
-        try:
-            check(host.sums_elsewhere, sums, number % 3 + 1)
-        except AssertionError as error:
-            failures.append(error)
-
-    in_threads(*(partial(work, number) for number in range(8)))
-    assert failures == []
+    sizes = [number % 3 + 1 for number in range(8)]
+    in_threads(*(partial(check, host.sums_elsewhere, sums, size) for size in sizes))
     assert capfd.readouterr().err.count("building") == 3
 
 

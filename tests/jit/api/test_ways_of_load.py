@@ -3,8 +3,6 @@
 WAYS_OF=torch has torch's own functions in place of ours.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil
@@ -13,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from harness import MODULE, tiers
+from harness import tiers
+from small_files import MODULE, write
 from torch.utils import cpp_extension
 
 from lltm_jit.jit import torch_api
@@ -77,9 +76,7 @@ def place(root, tmp_path, monkeypatch) -> None:
 
 
 def file(name: str, text: str = MODULE) -> str:
-    Path(name).parent.mkdir(parents=True, exist_ok=True)
-    Path(name).write_text(text)
-    return name
+    return str(write(name, text))
 
 
 @pytest.mark.parametrize("way", tiers(LOADS))
@@ -133,12 +130,6 @@ def test_a_source_behind_a_link_and_the_header_beside_where_it_leads():
 def test_a_folder_that_stays_as_it_is():
     assert SIDE.load("untouched", file("sources/one.cpp")).value() == 1
     assert os.listdir("sources") == ["one.cpp"]
-
-
-@pytest.mark.slow
-def test_several_strings():
-    module = SIDE.load_inline("texts", [PART, OF_PART], no_implicit_headers=True)
-    assert module.value() == 2
 
 
 def test_strings_with_flags_include_paths_and_a_build_directory():

@@ -1,7 +1,5 @@
 """The build file: what torch's own ``load`` would write, up to what the engine adds on purpose."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -10,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import script, text_of, tiers
+from harness import text_of, tiers
+from small_files import script
 from torch.utils import cpp_extension
 
 from lltm_jit.jit.compile import ninja
@@ -65,11 +64,6 @@ def written_by_torch(monkeypatch, arguments: dict[str, Any]) -> str:
     return found[0]
 
 
-def with_additions(text: str) -> str:
-    """torch's build file with what the engine adds to it, but for the linker's report."""
-    return text.replace(" -MMD -MF ", " -MD -MF ").replace("  deps = gcc\n", "")
-
-
 def parts(text: str) -> dict[str, Any]:
     """The variables, in words, and the rules of a build file."""
     variables = dict(re.findall(r"(?m)^(\w+) = ?(.*)$", text))
@@ -90,7 +84,9 @@ def test_it_is_what_torch_would_write(request, bench, monkeypatch, kind):
     ours = parts(written.replace(f" -isystem {shlex.quote(str(ninja._FORMS))}", ""))
     for told in ("cflags", "cuda_cflags", "ldflags"):
         given[f"extra_{told}"] = [*getattr(asked, told)]
-    theirs = with_additions(written_by_torch(monkeypatch, given))
+    # What the engine adds to it, but for the linker's report.
+    theirs = written_by_torch(monkeypatch, given).replace(" -MMD -MF ", " -MD -MF ")
+    theirs = theirs.replace("  deps = gcc\n", "")
     place = cpp_extension.TORCH_LIB_PATH  # in which torch leaves blanks as they are
     for option in ("-L", "-Wl,-rpath,"):
         theirs = theirs.replace(f"{option}{place}", f"{option}{shlex.quote(place)}")
@@ -137,7 +133,7 @@ def test_a_ccache_that_comes_and_goes(bench, monkeypatch):
         return "wrapped" in bench.counts
 
     assert not edit("one")
-    script(ccache, 'echo wrapped >> "$FAKE_COUNTS"\nexec "$@"\n')
+    script(ccache, 'echo wrapped >> "$FAKE_COUNTS"\nexec "$@"')
     if not edit("two"):
         pytest.skip("this torch calls no ccache")
     monkeypatch.setenv("TORCH_NO_COMPILER_WRAPPER", "1")

@@ -1,7 +1,5 @@
 """Every cure in ``causes.py`` is of something that happens, and helps where that can be tried."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from golden import record
+from small_files import write
 
 from lltm_jit.jit import BuildError, torch_api
 from lltm_jit.jit.user import causes
@@ -186,14 +185,12 @@ def test_the_advice_helps(real, monkeypatch, name):
 def load(name: str, files: dict[str, str], arguments: dict[str, Any], far: str) -> None:
     """Write files into the working directory, and load what they are the sources of."""
     for file, text in files.items():
-        Path(file).parent.mkdir(exist_ok=True)
-        Path(file).write_text(text)
-    marks = {"{here}": str(Path.cwd()), "{name}": name, "{far}": far}
-    for mark, value in marks.items():
-        arguments = {
-            key: [each.replace(mark, value) for each in given] if isinstance(given, list) else given
-            for key, given in arguments.items()
-        }
+        write(file, text)
+    marks = {"here": Path.cwd(), "name": name, "far": far}
+    arguments = {
+        key: [each.format(**marks) for each in given] if isinstance(given, list) else given
+        for key, given in arguments.items()
+    }
     sources = [file for file in files if file.endswith(".cpp")]
     torch_api.load(name, sources, **{"is_python_module": False, **arguments})
 
@@ -248,9 +245,7 @@ def test_what_replaces_the_thc_headers_is_in_torch():
 
 
 def test_a_header_that_pip_installed_is_found(tmp_path, monkeypatch):
-    header = tmp_path / "nvidia" / "cu13" / "include" / "cusparse.h"
-    header.parent.mkdir(parents=True)
-    header.touch()
+    header = write(tmp_path / "nvidia" / "cu13" / "include" / "cusparse.h")
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     advice = causes.cure_of("fatal error: cusparse.h: No such file or directory")
     assert advice.endswith(f"such as {header.parent}")

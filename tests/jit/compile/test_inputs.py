@@ -1,7 +1,5 @@
 """Whatever a build is made of: a file that changes, comes or goes gives another build."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
@@ -12,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from harness import finish, script, text_of, tiers
+from harness import finish, text_of, tiers
+from small_files import script
 
 from lltm_jit.jit import BuildError, torch_api
 from lltm_jit.jit.request import flags, texts
@@ -212,7 +211,7 @@ def test_a_changed_file_of_a_library(real, monkeypatch, how):
 
 def test_a_header_that_a_compilers_script_brings_in(real, monkeypatch):
     place = real.sources / "far"
-    wrapper = script(real.sources / "wrapper", f'exec c++ -I{place} "$@"\n')
+    wrapper = script(real.sources / "wrapper", f'exec c++ -I{place} "$@"')
     monkeypatch.setenv("CXX", str(wrapper))
     real.write("source.cpp", SOURCE)
     for number in (1, 2):
@@ -221,7 +220,7 @@ def test_a_header_that_a_compilers_script_brings_in(real, monkeypatch):
 
 
 def test_a_compiler_that_does_not_tell_what_it_reads(real, monkeypatch):
-    wrapper = script(real.sources / "wrapper", 'c++ "$@" || exit\nrm -f *.o.d\n')
+    wrapper = script(real.sources / "wrapper", 'c++ "$@" || exit\nrm -f *.o.d')
     monkeypatch.setenv("CXX", str(wrapper))
     real.write("source.cpp", PLAIN.replace("VALUE", "1"))
     with pytest.raises(BuildError, match=r"not report which headers .* CXX must pass on -MMD"):

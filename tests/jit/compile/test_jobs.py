@@ -1,7 +1,5 @@
 """How many compilers run at a time."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -13,16 +11,6 @@ from lltm_jit import jit
 from lltm_jit.jit.compile import jobs
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.user.errors import Cancelled, cancelled_by
-
-
-@pytest.fixture
-def gates(bench, tmp_path) -> list[Gate]:
-    """Each of five files has a compiler that waits at a gate of its own."""
-    found = []
-    for number, name in enumerate(("one/one", "two/two", "three", "four", "five")):
-        found.append(Gate(tmp_path / f"gate-{number}"))
-        bench.write(f"{name}.cpp", found[-1].order)
-    return found
 
 
 def at_a_time(gates: list[Gate], expected: int) -> int:
@@ -41,8 +29,9 @@ def at_a_time(gates: list[Gate], expected: int) -> int:
 
 
 @pytest.mark.parametrize(("limit", "expected"), [("2", 2), ("0", 5)])
-def test_a_build_keeps_to_max_jobs(bench, gates, limit, expected):
+def test_a_build_keeps_to_max_jobs(bench, limit, expected):
     """A limit of 0 is none, as it is for torch."""
+    gates = bench.gates("one/one", "two/two", "three", "four", "five")
     process = bench.start(MAX_JOBS=limit)
     assert at_a_time(gates, expected) == expected
     assert finish(process)["compiled"] == 5
@@ -56,12 +45,10 @@ def test_what_reads_most_is_compiled_first(bench, monkeypatch):
     assert bench.in_order == ["compile zero.cpp", *ALL]
 
 
-def test_builds_share_a_pool_of_compilers(bench, tmp_path, monkeypatch):
+def test_builds_share_a_pool_of_compilers(bench, monkeypatch):
     """With one compiler at a time, all files of two builds wait for it."""
     monkeypatch.setenv("MAX_JOBS", "1")
-    gates = [Gate(tmp_path / f"gate-{number}") for number in range(4)]
-    for number, gate in enumerate(gates):
-        bench.write(f"build_{number % 2}/{number}.cpp", gate.order)
+    gates = bench.gates("build_0/0", "build_1/1", "build_0/2", "build_1/3")
     specs = [jit.Spec("_C", (str(bench.sources / f"build_{number}"),)) for number in range(2)]
     builds = []
     loading = threading.Thread(target=lambda: builds.extend(engine.load_all(specs)))
@@ -141,7 +128,6 @@ def test_jobs_as_given(machine, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "1000000")
     assert jobs.job_count(with_cuda=True) == jobs.job_count(with_cuda=False) <= 4096  # fit a pipe
     monkeypatch.setenv("MAX_JOBS", "many")
-    with pytest.raises(
-        jit.ToolchainError, match="MAX_JOBS to be a positive integer or 0, but got 'many'"
-    ):
+    told = "MAX_JOBS to be a positive integer or 0, but got 'many'"
+    with pytest.raises(jit.ToolchainError, match=told):
         jobs.job_count(with_cuda=True)

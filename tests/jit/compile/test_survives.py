@@ -1,7 +1,5 @@
 """Builds that end before their time: killed at any moment, interrupted, or not wanted any more."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -14,6 +12,7 @@ from subprocess import PIPE
 
 import pytest
 from harness import ALL, TEXT, alive, finish, slow, wait_for
+from small_files import script
 
 from lltm_jit.jit import BuildError, Spec
 from lltm_jit.jit.compile import guard
@@ -91,15 +90,13 @@ def test_the_first_error_ends_the_other_compilers_and_what_was_finished_stays(
     bench.write("two/two.cpp", f"//! after {gate.path}\n//! error x\n")
     bench.write("three/three.cpp", "three\n")
     began = time.monotonic()
-    with pytest.raises(BuildError, match="error: x"):
-        bench.load()
+    bench.fails("error: x")
     assert time.monotonic() - began < 100
     assert not alive(gate.reached())
     assert "link" not in bench.counts
     for name in ("one", "two"):
         bench.write(f"{name}/{name}.cpp", f"{name}\n")
-    bench.load()
-    assert bench.counts == ALL
+    bench.first()
 
 
 @pytest.mark.parametrize(
@@ -140,12 +137,9 @@ def test_cache_cleared_while_a_build_fails(bench, gate, removed):
 
 def test_a_compiler_that_reads_its_input_finds_none(bench, monkeypatch):
     """And does not wait for it."""
-    reading = bench.directory / "reading"
-    reading.write_text(f'#!/bin/sh\ncat\nexec {os.environ["CXX"]} "$@"\n')
-    reading.chmod(0o755)
+    reading = script(bench.directory / "reading", f'cat\nexec {os.environ["CXX"]} "$@"')
     monkeypatch.setenv("CXX", str(reading))
-    bench.load()
-    assert bench.counts == ALL
+    bench.first()
 
 
 def test_a_guard_hears_the_end_of_a_program_that_is_deaf_to_signals():

@@ -1,7 +1,5 @@
 """The child that builds while the program goes on, and the import of the package that starts it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
@@ -145,15 +143,6 @@ def test_eight_processes_start_one_child(bench, gate):
     assert len(children(bench)) == 1
     gate.open()
     assert [program.end()[0][0]["used"] for program in programs] == 8 * [FOUND]
-    assert bench.counts == ALL
-
-
-@pytest.mark.slow
-def test_two_ranks_of_torchrun(bench):
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    out, said = Program(bench, "wait", launcher=launcher).end()
-    assert [line["used"]["text"] for line in out if "used" in line] == ["two", "two"]
-    assert said.count("lltm_jit: waiting") <= 1
     assert bench.counts == ALL
 
 

@@ -2,8 +2,6 @@
 the last stage of a container. And a process that is not Python's own program.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import types
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import TEXT, text_of
+from small_files import write
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api, wheel
@@ -59,8 +58,7 @@ def test_a_header_beside_the_sources_directory(packaged, tmp_path, capsys, shipp
     put, package = packaged
     (package / "csrc" / "two.cpp").write_text('#include "own.h"\n')
     folder = (package if shipped else tmp_path) / "include"
-    folder.mkdir()
-    (folder / "own.h").write_text("one\n")
+    write(folder / "own.h", "one\n")
     given = {"extra_include_paths": [folder]}
     fits = put(**given)
     assert fits(**given)

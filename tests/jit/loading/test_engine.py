@@ -1,7 +1,5 @@
 """From sources to a loaded module, with compiler runs counted."""
 
-from __future__ import annotations
-
 import os
 import time
 

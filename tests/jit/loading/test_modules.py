@@ -1,7 +1,5 @@
 """The modules that load gives: which one, imported by name, pickled, reloaded, in threads."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import pickle
@@ -10,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from harness import text_of
@@ -77,7 +76,12 @@ PyMODINIT_FUNC PyInit_things() { return PyModuleDef_Init(&definition); }
 """
 
 
-def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported):
+def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported, monkeypatch):
+    """And swaps the operators that the modules may have."""
+    swapped = []
+    monkeypatch.setattr(
+        reload, "swap_ops", lambda old, new: swapped.append((old, old.value(), new.value()))
+    )
     real.write("value.h", '#define VALUE 1\n#define NAME "first"\n')
     module = torch_api.load("things", real.write("things.cpp", CLASS))
     assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
@@ -85,6 +89,7 @@ def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(real, imported):
     module.mine = "kept"
     real.write("value.h", '#define VALUE 2\n#define NAME "second"\n')
     assert lltm_jit.reload(module) is module is sys.modules["things"]
+    assert swapped == [(module, 1, 2)]
     assert (module.value(), module.Thing().value(), module.second, module.mine) == (2, 2, 2, "kept")
     assert not hasattr(module, "first")
     assert (function(), thing.value(), type(thing)().value()) == (1, 1, 1)
@@ -122,22 +127,17 @@ def test_reload_of_a_module(bench):
 
 
 def test_reload_of_a_stranger(bench):
+    told = r"was not loaded by lltm_jit\.load as a mod"
     for ask in (lltm_jit.reload, lltm_jit.build_info, lltm_jit.watch):
         for stranger in (os, "a path"):
-            with pytest.raises(
-                jit.LltmJitError, match=r"was not loaded by lltm_jit\.load as a mod"
-            ):
+            with pytest.raises(jit.LltmJitError, match=told):
                 ask(stranger)
 
 
 def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
-    calls = []
-
-    def refuse():
-        raise RuntimeError("the schemas differ\n  expected: f(Tensor x)")
-
+    calls, refused = [], RuntimeError("the schemas differ\n  expected: f(Tensor x)")
     old = SimpleNamespace(release_ops=lambda: calls.append("release old"))
-    new = SimpleNamespace(register_ops=refuse, __file__="/cache/_C.so")
+    new = SimpleNamespace(register_ops=Mock(side_effect=refused), __file__="/cache/_C.so")
     with pytest.raises(jit.BuildError) as caught:
         builds.swap_ops(old, new)
     assert calls == []
@@ -150,7 +150,7 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
         "   = make each schema match the C++ function that implements it",
         "   = /cache/_C.so",
     ]
-    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert caught.value.__cause__ is refused
 
 
 @pytest.fixture

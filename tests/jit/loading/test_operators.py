@@ -1,7 +1,5 @@
 """Operators of TORCH_LIBRARY blocks, and classes of pybind11, that newer builds take over."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

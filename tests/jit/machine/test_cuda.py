@@ -1,7 +1,5 @@
 """What is found of CUDA on a machine: toolkits, architectures, GPUs."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re
@@ -12,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from harness import script
+from small_files import script, write
 from torch.utils import cpp_extension
 
 from lltm_jit import jit, native
@@ -73,7 +71,7 @@ def test_a_library_in_a_wheel_needs_no_nvcc(cuda, toolkit, monkeypatch, ours):
 
 def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
     root = cuda.write_nvcc("real-cuda")
-    wrapper = script(tmp_path / "wrappers" / "nvcc", f'exec {root}/bin/nvcc "$@"\n')
+    wrapper = script(tmp_path / "wrappers" / "nvcc", f'exec {root}/bin/nvcc "$@"')
     monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
     found = jit.detect()
     assert (found.nvcc, found.cuda_home) == (str(wrapper), str(root))
@@ -108,9 +106,7 @@ def test_nvcc_of_a_python_package(cuda, packages, monkeypatch):
 
 def test_the_cuda_runtime_of_python_packages_is_linked(cuda, packages):
     """It has no link without a version, by which linkers look for it."""
-    (packages / "lib").mkdir()
-    library = packages / "lib" / "libcudart.so.13"
-    library.touch()
+    library = write(packages / "lib" / "libcudart.so.13")
     text = ninja.BuildFile(Request(cuda.spec())).text
     assert str(library) in text
     assert "-lcudart" not in text
@@ -213,8 +209,8 @@ int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
 
 
 def test_gpus_through_the_management_library(tmp_path, monkeypatch):
-    source, library = tmp_path / "nvml.cpp", tmp_path / "libnvidia-ml.so.1"
-    source.write_text(MANAGEMENT_LIBRARY)
+    source = write(tmp_path / "nvml.cpp", MANAGEMENT_LIBRARY)
+    library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run(["c++", "-shared", "-fPIC", source, "-o", library], check=True)
     load = ctypes.CDLL
     monkeypatch.setattr(ctypes, "CDLL", lambda name: load(str(tmp_path / name)))

@@ -1,7 +1,5 @@
 """What is found on a machine: compilers, ninja, settings; and what is remembered of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -10,7 +8,8 @@ import sys
 
 import ninja
 import pytest
-from harness import MODULE, TEXT, script, text_of
+from harness import TEXT, text_of
+from small_files import MODULE, script
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
@@ -41,7 +40,7 @@ def test_a_compiler_that_does_not_answer_is_asked_again(bench, monkeypatch):
 
 @pytest.mark.parametrize("command", ["{ccache} {cxx}", "env A=1 {cxx}", "{cxx} -DA"])
 def test_a_compiler_in_several_words(bench, monkeypatch, command):
-    ccache = script(bench.directory / "ccache", 'exec "$@"\n')
+    ccache = script(bench.directory / "ccache", 'exec "$@"')
     monkeypatch.setenv("CXX", command.format(ccache=ccache, cxx=bench.environment["CXX"]))
     found = jit.detect()
     assert (found.cxx, found.cxx_version) == (os.environ["CXX"], "c++ (Fake) 1.2.3")
@@ -53,7 +52,7 @@ def test_a_compiler_in_several_words(bench, monkeypatch, command):
 @pytest.mark.parametrize("change", ["another", "earlier"])
 def test_a_compiler_behind_a_ccache_under_its_name(bench, monkeypatch, change):
     """As distributions install it: a link to ccache, which starts the next c++ on PATH."""
-    ccache = script(bench.directory / "tools" / "ccache", 'PATH="${PATH#*:}" exec c++ "$@"\n')
+    ccache = script(bench.directory / "tools" / "ccache", 'PATH="${PATH#*:}" exec c++ "$@"')
     (bench.directory / "links").mkdir()
     (bench.directory / "links" / "c++").symlink_to(ccache)
     places = [str(bench.directory / name) for name in ("links", "early", "bin")]
@@ -139,7 +138,7 @@ def test_an_edited_compiler_that_is_a_script_gives_another_key(cuda, toolkit, mo
     """Also one that a variable names for nvcc, or its host compiler; torch hands on CC."""
     compiler = toolkit / "bin" / "nvcc"
     if name != "nvcc":
-        compiler = script(cuda.directory / "gcc", f'exec {os.environ["CXX"]} "$@"\n')
+        compiler = script(cuda.directory / "gcc", f'exec {os.environ["CXX"]} "$@"')
         if name == "a folder":  # in which nvcc looks for its host compiler
             monkeypatch.setenv("NVCC_CCBIN", str(compiler.parent))
         else:

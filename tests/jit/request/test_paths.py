@@ -1,12 +1,10 @@
 """Names of folders with every character that there is: taken as they are, or refused by name."""
 
-from __future__ import annotations
-
 import shutil
 from ctypes import CDLL
 
 import pytest
-from harness import MODULE
+from small_files import MODULE, write
 
 from lltm_jit.jit import BuildError, torch_api
 from lltm_jit.jit.loading import build
@@ -20,9 +18,8 @@ pytestmark = pytest.mark.usefixtures("root")
 def test_a_folder_with_every_character(tmp_path):
     """With a real compiler, whose dependency files have a way of their own for some of them."""
     folder = tmp_path / EVERYTHING
-    folder.mkdir()
-    source, header = folder / "one two.cpp", folder / "value \t\\ #.h"
-    source.write_text(f'#include "{header.name}"\n{MODULE}')
+    header = folder / "value \t\\ #.h"
+    source = write(folder / "one two.cpp", f'#include "{header.name}"\n{MODULE}')
     for value in (1, 2):
         header.write_text(f"#define VALUE {value}\n")
         assert torch_api.load("odd", source, extra_include_paths=[folder]).value() == value
@@ -44,8 +41,7 @@ def test_odd_names_compile(real):
 
 def test_a_source_whose_path_is_not_utf_8(tmp_path):
     """It is compiled; torch, which writes flags into a file, takes none like it."""
-    source = tmp_path / "gr\udcf6$.cpp"
-    source.write_text(MODULE)
+    source = write(tmp_path / "gr\udcf6$.cpp", MODULE)
     assert torch_api.load("odd", source).value() == 1
     with pytest.raises(BuildError, match=r"the flag '-DGR\\udcf6', which is not UTF-8"):
         torch_api.load("odd", source, extra_cflags=["-DGR\udcf6"])
@@ -54,10 +50,9 @@ def test_a_source_whose_path_is_not_utf_8(tmp_path):
 @pytest.mark.parametrize("mark", ["$", "|", "\n", "\r"])
 def test_what_a_build_file_cannot_hold_is_named(tmp_path, mark):
     folder = tmp_path / f"odd{mark}folder"
-    folder.mkdir()
-    (folder / "one.cpp").write_text(MODULE)
+    source = write(folder / "one.cpp", MODULE)
     with pytest.raises(BuildError) as told:
-        torch_api.load("odd", folder / "one.cpp", extra_include_paths=[folder])
+        torch_api.load("odd", source, extra_include_paths=[folder])
     assert f"because of the {mark!r} in it; move the sources" in str(told.value)
     assert f"cannot contain {folder}" in str(told.value)
 

@@ -1,13 +1,12 @@
 """Builds on disk: damaged, pruned, and in places that cannot be written."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import shutil
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from harness import ALL, TEXT, slow, tiers
@@ -135,10 +134,7 @@ def test_root_that_cannot_be_made(bench):
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_leaves_no_part_of_a_file(bench, monkeypatch, call):
-    def no_space(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, call, no_space)
+    monkeypatch.setattr(os, call, Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(jit.CacheError, match="No space left on device; free space on its disk"):
         bench.load()
     monkeypatch.undo()

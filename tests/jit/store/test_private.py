@@ -1,7 +1,5 @@
 """Nothing is loaded, imported or compiled from a place where another user may write."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """What is removed when the cache is larger than its limit."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

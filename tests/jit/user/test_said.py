@@ -1,7 +1,5 @@
 """What a person sees of a build: on a terminal, in a log, in a notebook, where nothing is read."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -15,6 +13,7 @@ import subprocess
 import sys
 import termios
 import types
+from unittest.mock import Mock
 
 import pytest
 import tqdm
@@ -207,23 +206,17 @@ def test_a_log_on_a_full_disk_does_not_stop_the_build(bench):
 @pytest.mark.parametrize("widgets", [True, False])
 def test_in_a_notebook(monkeypatch, reporter, widgets):
     """A bar: a widget if there are widgets, else one line of text."""
-    shown, stream = [], type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     monkeypatch.setattr(sys, "stderr", stream)
-
-    class Silent:
-        def __getattr__(self, name):
-            return lambda *arguments, **keywords: None
-
-    fake = types.ModuleType("tqdm.notebook")
-    fake.tqdm = lambda **arguments: shown.append(arguments) or Silent()
-    monkeypatch.setitem(sys.modules, "tqdm.notebook", fake)
+    notebook = Mock()
+    monkeypatch.setitem(sys.modules, "tqdm.notebook", notebook)
     monkeypatch.setattr(progress, "find_spec", lambda name: widgets or None)
     reporter.start(2)
     reporter.line(STEP)
     reporter.close()
     written = stream.getvalue()
     assert "\n" not in written
-    assert (len(shown), "| 1/2 [" in written) == (int(widgets), not widgets)
+    assert (notebook.tqdm.call_count, "| 1/2 [" in written) == (int(widgets), not widgets)
 
 
 WIDTH = 100
@@ -233,12 +226,8 @@ def written(bench, *words) -> str:
     """All that a program writes to a terminal."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, PROGRAM, *words],
-        env={**os.environ, **bench.environment},
-        stdout=terminal,
-        stderr=terminal,
-    )
+    how = {"env": {**os.environ, **bench.environment}, "stdout": terminal, "stderr": terminal}
+    process = subprocess.Popen([sys.executable, PROGRAM, *words], **how)
     os.close(terminal)
     seen = b""
     with contextlib.suppress(OSError):  # the end of a terminal whose other side is closed

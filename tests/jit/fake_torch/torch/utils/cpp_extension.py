@@ -1,7 +1,6 @@
 """What the engine takes of torch's module: the linker's flags, and a build file of its form."""
 
 import os
-import shutil
 
 TORCH_LIB_PATH = "/lib"
 CUDA_HOME = None
@@ -32,13 +31,10 @@ def _prepare_ldflags(ldflags, with_cuda, *how):
 
 
 def _write_ninja_file_to_build_library(path, name, is_standalone, **given):
-    wrapper = "ccache " if shutil.which("ccache") and "FAKE_TORCH_WRAPS" in os.environ else ""
-    if os.environ.get("TORCH_NO_COMPILER_WRAPPER"):
-        wrapper = ""
     text = RULES.format(
         name=name,
-        cxx=wrapper + os.environ["CXX"],
-        nvcc=wrapper + os.path.join(CUDA_HOME or "", "bin", "nvcc"),
+        cxx=os.environ["CXX"],
+        nvcc=os.path.join(CUDA_HOME or "", "bin", "nvcc"),
         includes=" ".join(f"-I{path}" for path in given["extra_include_paths"]),
         cflags=" ".join(given["extra_cflags"]),
         cuda_cflags=" ".join(given["extra_cuda_cflags"]),
