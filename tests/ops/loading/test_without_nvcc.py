@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from op_testing import needs_gpu, run_program
 
 from lltm_jit import jit, native
