@@ -142,9 +142,31 @@ bool may_pack(const Stack& stack) {
 
 // One direction of a layer or both, and how it runs.
 struct Part {
-  int64_t layer, direction, count;
+  int64_t count;
   bool pads, at_once, packs;
+  int64_t layer = 0, direction = 0;
 };
+
+Part how_to_run(const Stack& stack) {
+  const auto& [x, weights, layers, directions, states, cell, pads, tf32] = stack;
+  const Tensor& like = weights[1];
+  TORCH_CHECK(like.dim() > 1, "expected weight_hh to have 2 or 3 dimensions");
+  const int64_t units = like.size(-1), heads = like.dim() == 3 ? like.size(0) : 1;
+  // A single step takes less than copies of the weights, unless they are small and let both directions run together.
+  constexpr int64_t kFewWeights = 1 << 15;
+  const bool single = x.size(0) == 1, few = weights[0].numel() + like.numel() <= kFewWeights;
+  const bool may_pad = pads && (!single || (directions > 1 && few));
+  const bool whole = units % kWholeAccess == 0;
+  const bool pads_both = may_pad && !whole, packs = directions > 1 && may_pack(stack);
+  const bool at_once = is_at_once(stack), training = !at_once && c10::GradMode::is_enabled();
+  const bool together = directions > 1 && (packs || !pads_both) &&
+                        directions_together(x, units, heads, cell.name, pads_both, training, tf32);
+  // One launch for both saves more than aligned products do.
+  return {.count = together ? 2 : 1,
+          .pads = may_pad && !(together ? whole : single),
+          .at_once = at_once,
+          .packs = together && packs};
+}
 
 // Before those of both directions are put together: autograd would take two views of one gradient's memory, which
 // cat() hands out, for gradients of their own.
@@ -158,7 +180,7 @@ Tensor sum_of_biases(const Stack& stack, const Part& part) {
               of_hidden.scalar_type());
   const Tensor sum = of_input + of_hidden;
   if (part.count == 1) return sum;
-  return cat({sum, sum_of_biases(stack, {.layer = part.layer, .direction = 1, .count = 1})}, 0);
+  return cat({sum, sum_of_biases(stack, {.count = 1, .layer = part.layer, .direction = 1})}, 0);
 }
 
 // Both directions' states beside each other, as the outputs are.
@@ -193,7 +215,7 @@ void copy_operands(const Stack& stack, const Part& part, LayerInputs* in) {
 }
 
 LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
-  const auto [layer, direction, count, pads, at_once, packs] = part;
+  const auto [count, pads, at_once, packs, layer, direction] = part;
   const auto own = stack.of(layer, direction);
   const bool together = count > 1;
   const int64_t first = layer * stack.directions + direction;
@@ -254,24 +276,10 @@ std::vector<Tensor> recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> w
     const auto found = layers_side_by_side(inputs, layers, stack.each(), cell, tf32, part);
     if (!found.empty()) return found;
   }
-  const bool at_once = is_at_once(stack);
-  const Tensor& like = weights[1];
-  TORCH_CHECK(like.dim() > 1, "expected weight_hh to have 2 or 3 dimensions");
-  const int64_t heads = like.dim() == 3 ? like.size(0) : 1;
-  // A single step takes less than copies of the weights, unless they are small and let both directions run together.
-  constexpr int64_t kFewWeights = 1 << 15;
-  const bool single = input.size(0) == 1, few = weights[0].numel() + like.numel() <= kFewWeights;
-  pads = pads && (!single || (directions > 1 && few));
-  const bool whole = like.size(-1) % kWholeAccess == 0;
-  const bool pads_both = pads && !whole, may = directions > 1 && may_pack(stack);
-  const bool together = directions > 1 && (may || !pads_both) &&
-                        directions_together(input, like.size(-1), heads, name, pads_both,
-                                            !at_once && c10::GradMode::is_enabled(), tf32);
-  // One launch for both saves more than aligned products do.
-  if (together ? whole : single) pads = false;
-  const bool packs = together && may;
-  const int64_t count = together ? 2 : 1, rows = input.size(1);
-  const int64_t units = like.size(-1) * heads;
+  const Part how = how_to_run(stack);
+  const bool at_once = how.at_once;
+  const int64_t count = how.count, rows = input.size(1);
+  const int64_t units = weights[1].size(-1) * (weights[1].dim() == 3 ? weights[1].size(0) : 1);
   std::optional<KernelGuard> guard;
   std::vector<Tensor> all;  // last states
   if (at_once) {
@@ -291,22 +299,22 @@ std::vector<Tensor> recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> w
       all_outputs = empty({x.size(0), rows, directions * units}, input);
     }
     for (int64_t d = 0; d < directions; d += count) {
-      const Part part{k, d, count, pads, at_once, packs};
-      LayerInputs one = inputs_of(stack, part, padded.defined() ? padded : x);
+      Part now = how;
+      now.layer = k, now.direction = d;
+      LayerInputs one = inputs_of(stack, now, padded.defined() ? padded : x);
       LayerCall call{.first = k * directions + d};
-      if (at_once) call.h_n = all[0];
-      if (at_once && cell.states == 2) call.c_n = all[1];
+      if (at_once && cell.states <= 2) call.h_n = all[0], call.c_n = all.back();
       if (all_outputs.defined()) call.output = all_outputs.narrow(2, d * units, units);
-      if (pads || packs) {
+      if (how.pads || how.packs) {
         // As given: padded operands look alike.
         for (int64_t i = 0; i < count; ++i)
           check_input_gates(x, stack.of(k, d + i)[0], std::nullopt);
-        copy_operands(stack, part, &one);
+        copy_operands(stack, now, &one);
         if (at_once) padded = one.x;
       } else if (one.bias_ih && cell.adds_gates && at_once && x.is_cuda()) {
         call.bias_ih = one.bias_ih;                 // which the kernel adds
       } else if (one.bias_ih && cell.adds_gates) {  // where the sum costs least
-        const Tensor both = sum_of_biases(stack, part);
+        const Tensor both = sum_of_biases(stack, now);
         one.bias_ih.reset(), one.bias_hh.reset();
         (x.is_cuda() ? one.bias_hh : one.bias_ih) = both;
       }

@@ -70,14 +70,14 @@ class Directions(Warmed):
                 xs = dropped(xs, self.dropout, of_first.packed)
             outputs, suffixes = [], self._suffixes(layer)
             for own in [suffixes] if self._together(xs) else [[s] for s in suffixes]:
-                reverse = own[0].endswith("_reverse")
-                controls = [s.controls() if len(own) > 1 else s.control(reverse) for s in steps]
-                first, reverses = len(ends), [False, True] if len(own) > 1 else [reverse]
-                to = [s.states(first, reverses) for s in steps]
-                pieces = [(x, c, *t) for x, c, t in zip(xs, controls, to, strict=True)]
+                first, reverses = len(ends), [suffix.endswith("_reverse") for suffix in own]
+                pieces = [
+                    (x, s.control(reverses), *s.states(first, reverses))
+                    for x, s in zip(xs, steps, strict=True)
+                ]
                 old = None if states is None else [t[first : first + len(own)] for t in states]
                 wanted = (return_states, of_first.reset is not None)
-                output, end, of_steps = self._recurrences(pieces, own, old, reverse, *wanted)
+                output, end, of_steps = self._recurrences(pieces, own, old, reverses[0], *wanted)
                 outputs.append(output)
                 ends += end
                 every += of_steps

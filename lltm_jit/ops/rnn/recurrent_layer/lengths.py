@@ -65,22 +65,17 @@ class Steps:
         """
         return x if self.behind is None else x.masked_fill(self.behind.unsqueeze(2), 0)
 
-    def control(self, reverse: bool) -> Tensor | None:
-        """The kernels' ``control``, (L, B): see :func:`recurrent_sequence`."""
-        if self.behind is None and self.reset is None:
-            return None
-        reset = self.reset
-        if reset is not None and reverse:
-            reset = _at_step_before(reset)
-        control = 0 if reset is None else reset.to(torch.uint8) * RESETS
-        return control if self.behind is None else control + self.behind.to(torch.uint8) * HOLDS
-
-    def controls(self) -> Tensor | None:
-        """The ``control`` of both directions, (2, L, B)."""
-        forward, backward = self.control(False), None if self.reset is None else self.control(True)
-        if forward is None or backward is None:
-            return None if forward is None else forward.expand(2, -1, -1)
-        return torch.stack([forward, backward])
+    def control(self, reverses: Sequence[bool]) -> Tensor | None:
+        """The kernels' ``control`` for one direction or both: see :func:`recurrent_sequence`."""
+        holds = None if self.behind is None else self.behind.to(torch.uint8) * HOLDS
+        if self.reset is None:
+            return holds if holds is None or len(reverses) == 1 else holds.expand(2, -1, -1)
+        each = []
+        for reverse in reverses:
+            reset = _at_step_before(self.reset) if reverse else self.reset
+            marks = reset.to(torch.uint8) * RESETS
+            each.append(marks if holds is None else marks + holds)
+        return each[0] if len(each) == 1 else torch.stack(each)
 
     def states(self, first: int, reverses: Sequence[bool]) -> tuple[Tensor | None, Tensor | None]:
         """The states that directions from the first on are reset to, beside each other.
