@@ -19,7 +19,7 @@ int64_t sum_parts_numel(const BiasActArgs& args, [[maybe_unused]] bool on_cuda) 
   return sum_parts_numel_cpu(args);
 }
 
-// Runs a pass on checked tensors of one shape. Returns, of what is wanted, a tensor in the memory format of
+// Runs a pass on checked tensors of one shape. Returns, if they are wanted, a tensor in the memory format of
 // the first, and its sums for each index of `dim`.
 std::tuple<Tensor, Tensor> run_pass(Pass pass, const BiasAct& op, const Tensor& x,
                                     const OptionalTensor& saved, const OptionalTensor& b,
@@ -29,21 +29,20 @@ std::tuple<Tensor, Tensor> run_pass(Pass pass, const BiasAct& op, const Tensor& 
   const auto& [wants_tensor, wants_sums] = wanted;
   // The CPU's sums read what it wrote.
   const bool writes = wants_tensor || !x.is_cuda();
-  const Tensor y = writes ? empty(x.sym_sizes(), x, format) : Tensor();
-  const Tensor sums = wants_sums ? empty({x.sym_size(dim)}, x) : Tensor();
-  const std::tuple results{wants_tensor ? y : Tensor(), sums};
-  if (x.is_meta()) return results;
-  if (x.numel() == 0) {
-    if (wants_sums) sums.zero_();
-    return results;
+  Tensor y = writes ? empty(x.sym_sizes(), x, format) : Tensor();
+  Tensor sums = wants_sums ? empty({x.sym_size(dim)}, x) : Tensor();
+  if (x.is_meta() || x.numel() == 0) {
+    if (wants_sums && !x.is_meta()) sums.zero_();
+    return {std::move(y), std::move(sums)};
   }
-  const Tensor first = x.contiguous(format), second = saved ? saved->contiguous(format) : first;
+  const Tensor first = x.contiguous(format);
+  const Tensor second = saved ? saved->contiguous(format) : Tensor();
   const OptionalTensor values = dense(b);
   BiasActArgs args{
       .pass = pass,
       .type = floating_type(x.scalar_type()),
       .op = op,
-      .inputs = {first.const_data_ptr(), second.const_data_ptr()},
+      .inputs = {first.const_data_ptr(), (saved ? second : first).const_data_ptr()},
       .output = data_or_null(y),
       .b = data_or_null(values),
       .sums = data_or_null(sums),
@@ -65,7 +64,7 @@ std::tuple<Tensor, Tensor> run_pass(Pass pass, const BiasAct& op, const Tensor& 
     args.parts = parts.mutable_data_ptr();
   }
   LLTM_JIT_RUN(x, args, bias_act_cpu, launch_bias_act);
-  return results;
+  return {std::move(y), std::move(sums)};
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -116,8 +115,9 @@ Tensor bias_act_kernel(const BiasActInputs& in) {
 BiasActGradients backward_kernel(const BiasActBackwardInputs& in) {
   check_backward(in);
   const int64_t dim = in.b || in.output_mask[1] ? bias_dim(in.kind, in.grad) : 0;
-  return run_pass(Pass::Backward, numbers(in.kind, in.grad), in.grad, in.saved, in.b, dim,
-                  in.output_mask);
+  auto [grad_x, grad_b] = run_pass(Pass::Backward, numbers(in.kind, in.grad), in.grad, in.saved,
+                                   in.b, dim, in.output_mask);
+  return {in.output_mask[0] ? grad_x : Tensor(), grad_b};
 }
 
 }  // namespace lltm_jit

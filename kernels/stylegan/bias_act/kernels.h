@@ -140,14 +140,29 @@ LLTM_JIT_HOST_DEVICE constexpr bool is_straight(Act act) {
 }
 
 // Calls `function` with a type whose constant is `act`, so that the compiler knows the activation.
-template <int first = 1, typename Function>
+template <Act act>
+using ActConstant = std::integral_constant<Act, act>;
+template <typename Function>
 LLTM_JIT_HOST_DEVICE void with_act(Act act, const Function& function) {
-  using Known = std::integral_constant<Act, static_cast<Act>(first)>;
-  if constexpr (Known::value == Act::Swish) {
-    function(Known());
-  } else {
-    if (act == Known::value) return function(Known());
-    with_act<first + 1>(act, function);
+  switch (act) {
+    case Act::Linear:
+      return function(ActConstant<Act::Linear>());
+    case Act::Relu:
+      return function(ActConstant<Act::Relu>());
+    case Act::Lrelu:
+      return function(ActConstant<Act::Lrelu>());
+    case Act::Tanh:
+      return function(ActConstant<Act::Tanh>());
+    case Act::Sigmoid:
+      return function(ActConstant<Act::Sigmoid>());
+    case Act::Elu:
+      return function(ActConstant<Act::Elu>());
+    case Act::Selu:
+      return function(ActConstant<Act::Selu>());
+    case Act::Softplus:
+      return function(ActConstant<Act::Softplus>());
+    default:
+      return function(ActConstant<Act::Swish>());
   }
 }
 

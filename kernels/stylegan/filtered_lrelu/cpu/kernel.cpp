@@ -74,12 +74,22 @@ class Band {
       part_codes_.resize(whole_row);
       natural_codes_.resize(whole_row);
     }
-    ring_.resize(size_t(l_.ring_rows) * source_pitch_);
-    v_ring_.resize(size_t(l_.v_rows) * whole_row);
-    row_.resize(l_.row_pitch);
-    phases_.resize(a_.up * l_.phase_pitch);
-    natural_.resize(std::max(a_.up * l_.phase_pitch, whole_row) + kLanes<acc_t>);
-    parts_.resize(whole_row);
+    const int natural = std::max(a_.up * l_.phase_pitch, whole_row) + kLanes<acc_t>;
+    scratch_.assign(size_t(l_.ring_rows) * source_pitch_ + size_t(l_.v_rows) * whole_row +
+                        l_.row_pitch + a_.up * l_.phase_pitch + natural + whole_row,
+                    acc_t(0));
+    acc_t* next = scratch_.data();
+    const auto take = [&](size_t count) {
+      acc_t* begin = next;
+      next += count;
+      return begin;
+    };
+    ring_ = take(size_t(l_.ring_rows) * source_pitch_);
+    v_ring_ = take(size_t(l_.v_rows) * whole_row);
+    row_ = take(l_.row_pitch);
+    phases_ = take(a_.up * l_.phase_pitch);
+    natural_ = take(natural);
+    parts_ = take(whole_row);
   }
 
   // Makes rows [begin, end) of y. Bands that write signs divide the rows of v at tiles of the map.
@@ -98,8 +108,8 @@ class Band {
   }
 
  private:
-  acc_t* source(int row) { return ring_.data() + size_t(row % l_.ring_rows) * source_pitch_; }
-  acc_t* v(int row) { return v_ring_.data() + size_t(row % l_.v_rows) * (a_.down * l_.part_pitch); }
+  acc_t* source(int row) { return ring_ + size_t(row % l_.ring_rows) * source_pitch_; }
+  acc_t* v(int row) { return v_ring_ + size_t(row % l_.v_rows) * (a_.down * l_.part_pitch); }
   int in_part(int part) const { return ceil_div(a_.mid_w - part, a_.down); }
 
   // Reads a row of x and adds the bias, in the layout of the first product.
@@ -125,11 +135,11 @@ class Band {
         read_x(next_source_, source(next_source_));
         continue;
       }
-      read_x(next_source_, row_.data());
+      read_x(next_source_, row_);
       acc_t* target = source(next_source_);
       in_phases(target, [&](const Phase& phase) {
         for (int k = 0; k < phase.count; ++k) {
-          sum_.add(row_.data() + l_.left + phase.first + k, l_.fu[phase.tap + k * a_.up]);
+          sum_.add(row_ + l_.left + phase.first + k, l_.fu[phase.tap + k * a_.up]);
         }
       });
     }
@@ -139,7 +149,7 @@ class Band {
   template <typename AddRows>
   void in_phases(acc_t* target, const AddRows& add_rows) {
     const bool same = a_.up == a_.down;
-    acc_t* phases = same ? target : a_.up == 1 ? natural_.data() : phases_.data();
+    acc_t* phases = same ? target : a_.up == 1 ? natural_ : phases_;
     const int pitch = same ? l_.part_pitch : l_.phase_pitch;
     for (int phase = 0; phase < a_.up; ++phase) {
       sum_.clear();
@@ -147,7 +157,7 @@ class Band {
       sum_.write(phases + phase * pitch, ceil_div(a_.mid_w - phase, a_.up));
     }
     if (same) return;
-    acc_t* natural = a_.down == 1 ? target : natural_.data();
+    acc_t* natural = a_.down == 1 ? target : natural_;
     if (a_.up > 1) interleave<false>(phases, pitch, l_.per_phase, a_.up, natural);
     if (a_.down > 1) {
       interleave<true>(target, l_.part_pitch, ceil_div(a_.mid_w, a_.down), a_.down, natural);
@@ -268,17 +278,17 @@ class Band {
     if (l_.fd.separable) {
       sum_.clear();
       for (int k = 0; k < l_.fd.height; ++k) sum_.add(v(first + k), l_.fd[k]);
-      in_parts(parts_.data(), [](const Vec& sum) { return sum; });
+      in_parts(parts_, [](const Vec& sum) { return sum; });
       sum_.clear();
-      for (int k = 0; k < l_.fd.width; ++k) add_column(parts_.data(), k, l_.fd[k]);
+      for (int k = 0; k < l_.fd.width; ++k) add_column(parts_, k, l_.fd[k]);
     } else {
       sum_.clear();
       for (int i = 0; i < l_.fd.height; ++i) {
         for (int k = 0; k < l_.fd.width; ++k) add_column(v(first + i), k, l_.fd.at(i, k));
       }
     }
-    sum_.write(natural_.data(), a_.out_w);
-    convert(natural_.data(), a_.out_w, y_ + int64_t(row) * a_.out_w);
+    sum_.write(natural_, a_.out_w);
+    convert(natural_, a_.out_w, y_ + int64_t(row) * a_.out_w);
   }
 
   void add_column(const acc_t* parts, int k, acc_t weight) {
@@ -297,7 +307,8 @@ class Band {
   acc_t bias_ = 0;
   uint32_t* signs_ = nullptr;
   int sign_begin_ = 0, sign_end_ = 0, next_source_ = 0, source_pitch_;
-  std::vector<acc_t> ring_, v_ring_, row_, phases_, natural_, parts_;
+  std::vector<acc_t> scratch_;
+  acc_t *ring_, *v_ring_, *row_, *phases_, *natural_, *parts_;
   WeightedSum<acc_t> sum_;
 };
 
