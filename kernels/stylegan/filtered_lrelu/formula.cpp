@@ -22,12 +22,9 @@ Tensor count_to(const c10::SymInt& end, const Tensor& like) {
 Tensor filtered(const Tensor& x, const OptionalTensor& filter, bool flip, int64_t up, int64_t down,
                 c10::SymIntArrayRef padding) {
   const int64_t ups[] = {up, up}, downs[] = {down, down};
-  return upfirdn2d_in_torch({.x = x,
-                             .f = filter ? filter->to(at::kFloat).to(x.scalar_type()) : Tensor(),
-                             .up = ups,
-                             .down = downs,
-                             .padding = padding,
-                             .flip = flip});
+  OptionalTensor f;
+  if (filter) f = filter->to(at::kFloat).to(x.scalar_type());
+  return upfirdn2d_in_torch({x, f, ups, downs, padding, flip, /*gain=*/1});
 }
 
 template <typename Inputs>

@@ -22,9 +22,7 @@ namespace {
 
 constexpr const char *kForward = "filtered_lrelu", *kLinear = "filtered_lrelu_linear";
 
-c10::SymInt taps(const OptionalTensor& filter, int64_t axis) {
-  return taps_along(as_tensor(filter), axis);
-}
+c10::SymInt taps(const OptionalTensor& filter, int64_t axis) { return taps_along(filter, axis); }
 
 // Checks that both kinds of call need. Results need at least `least_out` rows and columns.
 template <typename Inputs>

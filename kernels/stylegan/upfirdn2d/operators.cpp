@@ -24,38 +24,6 @@ using at::Tensor;
 using c10::SymInt;
 using OptionalTensor = std::optional<Tensor>;
 
-// The arguments of a call.
-struct Call {
-  const Tensor& x;
-  const Tensor& f;  // may be undefined
-  at::IntArrayRef up, down;
-  c10::SymIntArrayRef padding;
-  bool flip;
-  double gain;
-
-  Call(const Tensor& x_, const OptionalTensor& f_, at::IntArrayRef up_, at::IntArrayRef down_,
-       c10::SymIntArrayRef padding_, bool flip_, double gain_)
-      : x(x_),
-        f(as_tensor(f_)),
-        up(up_),
-        down(down_),
-        padding(padding_),
-        flip(flip_),
-        gain(gain_) {}
-
-  // Sizes on the axes x and y, a tensor's last and last but one dimension.
-  SymInt in(int axis) const { return x.sym_size(3 - axis); }
-  SymInt taps(int axis) const { return taps_along(f, 1 - axis); }
-  SymInt out(int axis) const {
-    return (in(axis) * up[axis] + padding[2 * axis] + padding[2 * axis + 1] - taps(axis)) /
-               down[axis] +
-           1;
-  }
-  std::array<SymInt, 4> result_sizes() const {
-    return {x.sym_size(0), x.sym_size(1), out(1), out(0)};
-  }
-};
-
 // --------------------------------------------------------------------------------------- checks --
 
 void check_factors(const char* name, at::IntArrayRef factors) {
@@ -63,59 +31,55 @@ void check_factors(const char* name, at::IntArrayRef factors) {
               name, " to be two positive numbers [x, y], but got ", factors);
 }
 
-void check(const Call& call) {
-  const Argument x{"upfirdn2d", "x", call.x};
+void check(const Upfirdn2dInputs& in) {
+  const Argument x{"upfirdn2d", "x", in.x};
   check_floating_point(x);
   check_rank(x, 4, "[batch_size, channels, height, width]");
-  if (call.f.defined()) check_filter({"upfirdn2d", "f", call.f}, x);
-  check_factors("up", call.up);
-  check_factors("down", call.down);
-  TORCH_CHECK(call.padding.size() == 4,
+  if (has_taps(in.f)) check_filter({"upfirdn2d", "f", *in.f}, x);
+  check_factors("up", in.up);
+  check_factors("down", in.down);
+  TORCH_CHECK(in.padding.size() == 4,
               "upfirdn2d(): expected padding to be four numbers [x0, x1, y0, y1], but got ",
-              call.padding);
+              in.padding);
   for (const int axis : {0, 1}) {
-    const SymInt padded =
-        call.in(axis) * call.up[axis] + call.padding[2 * axis] + call.padding[2 * axis + 1];
-    TORCH_SYM_CHECK(padded.sym_ge(call.taps(axis)), "upfirdn2d(): expected the ",
+    TORCH_SYM_CHECK(in.padded(axis).sym_ge(in.taps(axis)), "upfirdn2d(): expected the ",
                     axis == 0 ? "width" : "height",
-                    " of the upsampled and padded x to be at least the ", call.taps(axis),
-                    " taps of the filter, but got ", padded);
+                    " of the upsampled and padded x to be at least the ", in.taps(axis),
+                    " taps of the filter, but got ", in.padded(axis));
   }
 }
 
 // --------------------------------------------------------------------------------------- kernel --
 
-UpfirdnAxis axis_of(const Call& call, int axis) {
+UpfirdnAxis axis_of(const Upfirdn2dInputs& in, int axis) {
   return {
-      .in = call.x.size(3 - axis),
-      .out = call.out(axis).expect_int(),
-      .up = call.up[axis],
-      .down = call.down[axis],
-      .pad = call.padding[2 * axis].expect_int(),
-      .taps = call.taps(axis).expect_int(),
+      .in = in.x.size(3 - axis),
+      .out = in.out(axis).expect_int(),
+      .up = in.up[axis],
+      .down = in.down[axis],
+      .pad = in.padding[2 * axis].expect_int(),
+      .taps = in.taps(axis).expect_int(),
   };
 }
 
-Tensor kernel(const Tensor& x_, const OptionalTensor& f_, at::IntArrayRef up, at::IntArrayRef down,
-              c10::SymIntArrayRef padding, bool flip, double gain) {
-  const Call call(x_, f_, up, down, padding, flip, gain);
-  check(call);
-  const KernelGuard guard(x_);
-  const auto format = x_.suggest_memory_format();
-  Tensor y = empty(call.result_sizes(), x_, format);
-  if (x_.is_meta() || y.numel() == 0) return y;
-  const Tensor x = x_.contiguous(format), f = call.f.defined() ? call.f.contiguous() : call.f;
+Tensor kernel(const Upfirdn2dInputs& in) {
+  check(in);
+  const KernelGuard guard(in.x);
+  const auto format = in.x.suggest_memory_format();
+  Tensor y = empty({in.x.sym_size(0), in.x.sym_size(1), in.out(1), in.out(0)}, in.x, format);
+  if (in.x.is_meta() || y.numel() == 0) return y;
+  const Tensor x = in.x.contiguous(format), f = has_taps(in.f) ? in.f->contiguous() : Tensor();
   const Upfirdn2dArgs args{
       .x = x.const_data_ptr(),
       .f = f.defined() ? f.const_data_ptr() : nullptr,
       .y = y.mutable_data_ptr(),
       .batch = x.size(0),
       .channels = x.size(1),
-      .horizontal = axis_of(call, 0),
-      .vertical = axis_of(call, 1),
-      .gain = gain,
+      .horizontal = axis_of(in, 0),
+      .vertical = axis_of(in, 1),
+      .gain = in.gain,
       .separable = !f.defined() || f.dim() == 1,
-      .flip = flip,
+      .flip = in.flip,
       .channels_last = format == at::MemoryFormat::ChannelsLast,
       .type = floating_type(x.scalar_type()),
       .filter_type = f.defined() ? floating_type(f.scalar_type()) : ElementType::Float,
@@ -173,16 +137,14 @@ Tensor correlate(const Tensor& x, const Tensor& taps, int64_t dim, int64_t step)
 
 }  // namespace
 
-Tensor upfirdn2d_in_torch(const Upfirdn2dInTorch& in) {
+Tensor upfirdn2d_in_torch(const Upfirdn2dInputs& in) {
   const Tensor y = pad(with_zeros(in.x, in.up), in.padding);
-  if (!in.f.defined()) {
-    return met(met(y, 2, 0, 1, in.down[1]), 3, 0, 1, in.down[0]);
-  }
-  if (in.f.dim() == 1) {
-    const Tensor taps = in.flip ? in.f : in.f.flip(0);
+  if (!has_taps(in.f)) return met(met(y, 2, 0, 1, in.down[1]), 3, 0, 1, in.down[0]);
+  if (in.f->dim() == 1) {
+    const Tensor taps = in.flip ? *in.f : in.f->flip(0);
     return correlate(correlate(y, taps, 3, in.down[0]), taps, 2, in.down[1]);
   }
-  const Tensor taps = in.flip ? in.f : in.f.flip({0, 1});
+  const Tensor taps = in.flip ? *in.f : in.f->flip({0, 1});
   const int64_t count = known_size(taps, 0);
   const auto part = [&](int64_t row) {
     return correlate(met(y, 2, row, count, in.down[1]), taps.select(0, row), 3, in.down[0]);
@@ -195,19 +157,14 @@ Tensor upfirdn2d_in_torch(const Upfirdn2dInTorch& in) {
 namespace {
 
 // 16-bit types compute in float, and are rounded once at the end.
-Tensor formula(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at::IntArrayRef down,
-               c10::SymIntArrayRef padding, bool flip, double gain) {
-  const Call call(x, f, up, down, padding, flip, gain);
-  check(call);
+Tensor formula(const Upfirdn2dInputs& in) {
+  check(in);
   const NoAutocast guard;
-  const auto dtype = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const Tensor y = upfirdn2d_in_torch({.x = x.to(dtype),
-                                       .f = call.f.defined() ? call.f.to(dtype) : call.f,
-                                       .up = up,
-                                       .down = down,
-                                       .padding = padding,
-                                       .flip = flip});
-  return result_like(x, y.mul(gain).to(x.scalar_type()));
+  const auto dtype = in.x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const Tensor x = in.x.to(dtype);
+  const OptionalTensor f = has_taps(in.f) ? OptionalTensor(in.f->to(dtype)) : std::nullopt;
+  const Tensor y = upfirdn2d_in_torch({x, f, in.up, in.down, in.padding, in.flip, in.gain});
+  return result_like(in.x, y.mul(in.gain).to(in.x.scalar_type()));
 }
 
 // ------------------------------------------------------------------------------------- autograd --
@@ -215,32 +172,27 @@ Tensor formula(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at:
 // Note [The gradient is an upfirdn2d]
 // The transpose of one axis puts gradient o at o down - pad + t for tap t, and keeps every up-th.
 // So it exchanges the factors and flips the filter; the padding follows from the sizes.
-Tensor transposed(const Tensor& grad, const OptionalTensor& f, at::IntArrayRef up,
-                  at::IntArrayRef down, c10::SymIntArrayRef padding, bool flip, double gain) {
-  return ops::upfirdn2d(grad, f, down, up, padding, !flip, gain);
-}
-
-Tensor autograd(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at::IntArrayRef down,
-                c10::SymIntArrayRef padding, bool flip, double gain) {
+Tensor autograd(const Upfirdn2dInputs& in) {
+  const auto& [x, f, up, down, padding, flip, gain] = in;
   TORCH_CHECK(!any_requires_grad(f) && !any_forward_grad(f),
               "upfirdn2d(): expected f not to require a gradient, since it gets none; ",
               "pass f.detach()");
-  if (any_forward_grad(x)) return formula(x, f, up, down, padding, flip, gain);
+  if (any_forward_grad(x)) return formula(in);
   const Tensor y = below_autograd(ops::upfirdn2d, x, f, up, down, padding, flip, gain);
   if (!any_requires_grad(x)) return y;
-  const Call call(x, f, up, down, padding, flip, gain);
   std::vector<SymInt> pads;
   for (const int axis : {0, 1}) {
-    pads.push_back(call.taps(axis) - padding[2 * axis] - 1);
-    pads.push_back(call.in(axis) * up[axis] - call.out(axis) * down[axis] + padding[2 * axis] -
-                   up[axis] + 1);
+    const SymInt& before = padding[2 * axis];
+    pads.push_back(in.taps(axis) - before - 1);
+    pads.push_back(in.in(axis) * up[axis] - in.out(axis) * down[axis] + before - up[axis] + 1);
   }
-  const bool no_samples = call.in(0) == 0 || call.in(1) == 0;  // leaves no room for a filter
+  const bool no_samples = in.in(0) == 0 || in.in(1) == 0;  // leaves no room for a filter
   const auto gradients =
-      [up = up.vec(), down = down.vec(), pads, flip, gain, no_samples,
+      [up = up.vec(), down = down.vec(), pads, flip = flip, gain = gain, no_samples,
        sizes = x.sym_sizes().vec()](const BackwardPass& pass) -> std::vector<Tensor> {
-    if (no_samples) return {pass.grads[0].new_zeros_symint(sizes)};
-    return {transposed(pass.grads[0], as_optional(pass.saved[0]), up, down, pads, flip, gain)};
+    const Tensor& grad = pass.grads[0];
+    if (no_samples) return {grad.new_zeros_symint(sizes)};
+    return {ops::upfirdn2d(grad, as_optional(pass.saved[0]), down, up, pads, !flip, gain)};
   };
   record({"Upfirdn2dBackward", gradients}, {x}, {y}, /*saved=*/{as_tensor(f)});
   return y;
@@ -248,36 +200,28 @@ Tensor autograd(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at
 
 }  // namespace
 
-Operator<Tensor(const Tensor&, const OptionalTensor&, at::IntArrayRef, at::IntArrayRef,
-                c10::SymIntArrayRef, bool, double)>
-    ops::upfirdn2d{
-        .name = "lltm_jit::upfirdn2d",
-        .kernel = kernel,
-        .formula = formula,
-        .autograd = autograd,
-        .without_autocast = true,
-    };
+decltype(ops::upfirdn2d) ops::upfirdn2d{
+    .name = "lltm_jit::upfirdn2d",
+    .kernel = flat<kernel>,
+    .formula = flat<formula>,
+    .autograd = flat<autograd>,
+    .without_autocast = true,
+};
 
 namespace {
+
+// Repeats each of the numbers equally often, to get `count`.
+template <size_t count>
+std::array<int64_t, count> repeated(at::IntArrayRef numbers) {
+  std::array<int64_t, count> result;
+  for (size_t k = 0; k < count; ++k) result[k] = numbers[k * numbers.size() / count];
+  return result;
+}
 
 std::array<int64_t, 2> both(const char* name, at::IntArrayRef factors) {
   TORCH_CHECK(factors.size() == 1 || factors.size() == 2, "resample2d(): expected ", name,
               " to be one number or two, but got ", factors);
-  return {factors.front(), factors.back()};
-}
-
-std::array<int64_t, 4> all_sides(at::IntArrayRef padding) {
-  switch (padding.size()) {
-    case 1:
-      return {padding[0], padding[0], padding[0], padding[0]};
-    case 2:
-      return {padding[0], padding[0], padding[1], padding[1]};
-    default:
-      TORCH_CHECK(padding.size() == 4,
-                  "resample2d(): expected padding to be one number, two or four, but got ",
-                  padding);
-      return {padding[0], padding[1], padding[2], padding[3]};
-  }
+  return repeated<2>(factors);
 }
 
 }  // namespace
@@ -286,12 +230,13 @@ Tensor resample2d(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up_,
                   at::IntArrayRef down_, at::IntArrayRef padding, bool flip, double gain,
                   bool centered) {
   const auto up = both("up", up_), down = both("down", down_);
-  auto given = all_sides(padding);
+  TORCH_CHECK(padding.size() == 1 || padding.size() == 2 || padding.size() == 4,
+              "resample2d(): expected padding to be one number, two or four, but got ", padding);
+  auto given = repeated<4>(padding);
   if (centered) {
-    const Tensor& filter = as_tensor(f);
-    const bool has_taps = filter.defined() && (filter.dim() == 1 || filter.dim() == 2);
+    const bool refused = has_taps(f) && f->dim() != 1 && f->dim() != 2;  // by upfirdn2d
     for (const int axis : {0, 1}) {
-      const int64_t taps = has_taps ? filter.size(filter.dim() == 1 ? 0 : 1 - axis) : 1;
+      const int64_t taps = refused ? 1 : taps_along(f, 1 - axis).expect_int();
       // A shift rounds down.
       given[2 * axis] += (taps + up[axis] - down[axis]) >> 1;
       given[2 * axis + 1] += (taps - up[axis] - down[axis] + 1) >> 1;
