@@ -109,27 +109,22 @@ Tensor factors(const FlrLinearInputs& in, const FlrSizes& sizes, const Tensor& l
   return ones.where(is_set(places.word).logical_not(), ones.mul(in.slope));
 }
 
-std::tuple<Tensor, Tensor> forward(const FlrInputs& in, const at::IntArrayRef* sign_phase) {
+}  // namespace
+
+std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrForwardInputs& forward) {
+  const auto& [in, phase] = forward;
   const FlrSizes sizes = check_filtered_lrelu(in);
   const NoAutocast guard;
   Tensor t = in.x.to(arithmetic_type(in.x));
   if (in.b) t = t.add(in.b->to(t.scalar_type()).view_symint({-1, 1, 1}));
   const Tensor u = upsampled(in, t), negative = u.lt(0);
   Tensor v = u.where(negative.logical_not(), u.mul(in.slope)), signs;
-  if (sign_phase) {
+  if (phase) {
     const auto clamped = in.clamp ? v.abs().gt(*in.clamp) : negative.logical_and(u.gt(0));
-    signs = packed(negative, clamped, sign_map({sizes.mid_h, sizes.mid_w}, *sign_phase), sizes);
+    signs = packed(negative, clamped, sign_map({sizes.mid_h, sizes.mid_w}, *phase), sizes);
   }
   if (in.clamp) v = v.clamp(c10::Scalar(-*in.clamp), c10::Scalar(*in.clamp));
   return {downsampled(in, v).to(in.x.scalar_type()), signs};
-}
-
-}  // namespace
-
-Tensor filtered_lrelu_formula(const FlrInputs& in) { return std::get<0>(forward(in, nullptr)); }
-
-std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrForwardInputs& in) {
-  return forward(in.call, &in.sign_phase);
 }
 
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& in) {

@@ -36,47 +36,49 @@ int as_int(const c10::SymInt& size) {
 struct Call {
   Tensor x, b, fu, fd, y, signs;
   Tensor sums;  // of the channels, if the kernel computes them
-  FilteredLreluArgs args{};
+  FilteredLreluArgs args;
 
   template <typename Inputs>
-  Call(const Inputs& in, const FlrSizes& sizes, const OptionalTensor& bias)
-      : x(in.x), fu(float_taps(in.fu)), fd(float_taps(in.fd)) {
+  Call(const Inputs& in, const FlrSizes& sizes, const Tensor& y_, const OptionalTensor& bias,
+       std::optional<double> clamp)
+      : x(in.x), fu(float_taps(in.fu)), fd(float_taps(in.fd)), y(y_) {
     if (bias) b = bias->contiguous();
-    y = empty({x.sym_size(0), x.sym_size(1), sizes.out_h, sizes.out_w}, x);
-    args.x = x.const_data_ptr();
-    for (int i = 0; i < 4; ++i) args.x_strides[i] = x.stride(i);
-    args.bias = b.defined() ? b.const_data_ptr() : nullptr;
-    args.y = y.mutable_data_ptr();
-    args.fu = fir_filter(fu, in.flip_filter);
-    args.fd = fir_filter(fd, in.flip_filter);
-    args.batch = x.size(0);
-    args.channels = x.size(1);
-    args.in_h = as_int(x.sym_size(2));
-    args.in_w = as_int(x.sym_size(3));
-    args.out_h = as_int(sizes.out_h);
-    args.out_w = as_int(sizes.out_w);
-    args.up = as_int(in.up);
-    args.down = as_int(in.down);
-    args.pad_x = as_int(in.padding[0]);
-    args.pad_y = as_int(in.padding[2]);
-    args.mid_h = as_int(sizes.mid_h);
-    args.mid_w = as_int(sizes.mid_w);
-    args.gain = in.gain * static_cast<double>(in.up * in.up);
-    args.slope = in.slope;
-    args.clamp = std::numeric_limits<double>::infinity();
-    args.mode = Signs::None;
-    args.type = floating_type(x.scalar_type());
+    args = {
+        .x = x.const_data_ptr(),
+        .x_strides = {x.stride(0), x.stride(1), x.stride(2), x.stride(3)},
+        .bias = b.defined() ? b.const_data_ptr() : nullptr,
+        .y = y.mutable_data_ptr(),
+        .fu = fir_filter(fu, in.flip_filter),
+        .fd = fir_filter(fd, in.flip_filter),
+        .batch = x.size(0),
+        .channels = x.size(1),
+        .in_h = as_int(x.sym_size(2)),
+        .in_w = as_int(x.sym_size(3)),
+        .out_h = as_int(sizes.out_h),
+        .out_w = as_int(sizes.out_w),
+        .up = as_int(in.up),
+        .down = as_int(in.down),
+        .pad_x = as_int(in.padding[0]),
+        .pad_y = as_int(in.padding[2]),
+        .mid_h = as_int(sizes.mid_h),
+        .mid_w = as_int(sizes.mid_w),
+        .gain = in.gain * static_cast<double>(in.up * in.up),
+        .slope = in.slope,
+        .clamp = clamp.value_or(std::numeric_limits<double>::infinity()),
+        .mode = Signs::None,
+        .type = floating_type(x.scalar_type()),
+    };
   }
 
-  void with_signs(const Tensor& signs_, Signs mode, int h, int w, int y, int x,
-                  at::IntArrayRef phase) {
+  void with_signs(const Tensor& signs_, Signs mode, c10::SymIntArrayRef size,
+                  c10::SymIntArrayRef offset, at::IntArrayRef phase) {
     signs = signs_;
     args.signs = static_cast<uint32_t*>(signs.data_ptr());
     args.mode = mode;
-    args.sign_h = h;
-    args.sign_w = w;
-    args.sign_y = y;
-    args.sign_x = x;
+    args.sign_h = as_int(size[0]);
+    args.sign_w = as_int(size[1]);
+    args.sign_y = as_int(offset[0]);
+    args.sign_x = as_int(offset[1]);
     args.sign_phase_y = static_cast<int>(phase[0]);
     args.sign_phase_x = static_cast<int>(phase[1]);
   }
@@ -128,57 +130,44 @@ bool run(Call& call, bool with_sums = false) {
   return true;
 }
 
-bool nothing_to_do(const Tensor& x, const FlrSizes& sizes) {
-  return x.is_meta() || x.size(0) == 0 || x.size(1) == 0 || sizes.out_h == 0 || sizes.out_w == 0;
-}
-
-Tensor empty_result(const Tensor& x, const FlrSizes& sizes) {
+Tensor new_result(const Tensor& x, const FlrSizes& sizes) {
   return empty({x.sym_size(0), x.sym_size(1), sizes.out_h, sizes.out_w}, x);
 }
-
-Tensor new_signs(const Tensor& x, const FlrSizes& sizes, at::IntArrayRef phase) {
-  const auto words = sign_map({sizes.mid_h, sizes.mid_w}, phase).words_per_plane();
-  return empty({x.sym_size(0), x.sym_size(1), words}, x, at::kInt);
-}
+bool nothing_to_do(const Tensor& y) { return y.is_meta() || y.numel() == 0; }
 
 }  // namespace
 
-Tensor filtered_lrelu_kernel(const FlrInputs& in) {
-  const FlrSizes sizes = check_filtered_lrelu(in);
-  const KernelGuard guard(in.x);
-  if (nothing_to_do(in.x, sizes)) return empty_result(in.x, sizes);
-  Call call(in, sizes, in.b);
-  if (in.clamp) call.args.clamp = *in.clamp;
-  return run(call) ? call.y : filtered_lrelu_formula(in);
-}
-
 std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrForwardInputs& forward) {
-  const FlrInputs& in = forward.call;
+  const auto& [in, phase] = forward;
   const FlrSizes sizes = check_filtered_lrelu(in);
   const KernelGuard guard(in.x);
-  const Tensor signs = new_signs(in.x, sizes, forward.sign_phase);
-  if (nothing_to_do(in.x, sizes)) return {empty_result(in.x, sizes), signs};
-  Call call(in, sizes, in.b);
-  if (in.clamp) call.args.clamp = *in.clamp;
-  call.with_signs(signs, Signs::Write, call.args.mid_h, call.args.mid_w, 0, 0, forward.sign_phase);
-  if (!run(call)) return filtered_lrelu_forward_formula(forward);
-  return {call.y, signs};
+  const Tensor y = new_result(in.x, sizes);
+  const c10::SymInt size[] = {sizes.mid_h, sizes.mid_w}, origin[] = {0, 0};
+  Tensor signs;
+  if (phase) {
+    const auto words = sign_map(size, *phase).words_per_plane();
+    signs = empty({in.x.sym_size(0), in.x.sym_size(1), words}, in.x, at::kInt);
+  }
+  if (nothing_to_do(y)) return {y, signs};
+  Call call(in, sizes, y, in.b, in.clamp);
+  if (phase) call.with_signs(signs, Signs::Write, size, origin, *phase);
+  return run(call) ? std::tuple(y, signs) : filtered_lrelu_forward_formula(forward);
 }
 
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& in) {
   const FlrSizes sizes = check_filtered_lrelu_linear(in);
   const KernelGuard guard(in.x);
-  if (nothing_to_do(in.x, sizes)) {
-    const Tensor y = empty_result(in.x, sizes);
-    return {y, in.with_sums ? y.sum({0, 2, 3}) : empty({0}, in.x)};
+  const Tensor y = new_result(in.x, sizes);
+  Tensor sums;
+  if (!nothing_to_do(y)) {
+    Call call(in, sizes, y, std::nullopt, std::nullopt);
+    call.with_signs(in.signs.contiguous(), Signs::Read, in.sign_size, in.sign_offset,
+                    in.sign_phase);
+    if (!run(call, in.with_sums)) return filtered_lrelu_linear_formula(in);
+    sums = call.sums;
   }
-  Call call(in, sizes, std::nullopt);
-  call.with_signs(in.signs.contiguous(), Signs::Read, as_int(in.sign_size[0]),
-                  as_int(in.sign_size[1]), as_int(in.sign_offset[0]), as_int(in.sign_offset[1]),
-                  in.sign_phase);
-  if (!run(call, in.with_sums)) return filtered_lrelu_linear_formula(in);
-  if (!in.with_sums) return {call.y, empty({0}, in.x)};
-  return {call.y, call.sums.defined() ? call.sums : call.y.sum({0, 2, 3})};
+  if (!in.with_sums) return {y, empty({0}, in.x)};
+  return {y, sums.defined() ? sums : y.sum({0, 2, 3})};
 }
 
 }  // namespace lltm_jit

@@ -22,8 +22,6 @@ namespace {
 
 constexpr const char *kForward = "filtered_lrelu", *kLinear = "filtered_lrelu_linear";
 
-c10::SymInt taps(const OptionalTensor& filter, int64_t axis) { return taps_along(filter, axis); }
-
 // Checks that both kinds of call need. Results need at least `least_out` rows and columns.
 template <typename Inputs>
 FlrSizes check(const char* function, const Inputs& in, int64_t least_out) {
@@ -45,12 +43,13 @@ FlrSizes check(const char* function, const Inputs& in, int64_t least_out) {
   const auto sizes = [&](int64_t axis, const char* name) {
     const auto padded = in.x.sym_size(2 + axis) * in.up + in.padding[axis == 0 ? 2 : 0] +
                         in.padding[axis == 0 ? 3 : 1];
-    const auto mid = padded - (taps(in.fu, axis) - 1), valid = mid - (taps(in.fd, axis) - 1);
+    const auto mid = padded - (taps_along(in.fu, axis) - 1),
+               valid = mid - (taps_along(in.fd, axis) - 1);
     const int64_t least = (least_out - 1) * in.down + 1;
     TORCH_CHECK(valid.sym_ge(least).expect_true(__FILE__, __LINE__), function, "(): expected the ",
                 name, " of x, times up and with the padding, to be at least ",
-                taps(in.fu, axis) + taps(in.fd, axis) - 2 + least, " for the filters, but got ",
-                padded);
+                taps_along(in.fu, axis) + taps_along(in.fd, axis) - 2 + least,
+                " for the filters, but got ", padded);
     return std::pair(mid, (valid + (in.down - 1)) / in.down);
   };
   const auto [mid_h, out_h] = sizes(0, "height");
@@ -109,8 +108,8 @@ std::array<int64_t, 2> sign_phase(const FlrInputs& in) {
   FilteredLreluArgs call{};
   call.up = static_cast<int>(in.up);
   call.down = static_cast<int>(in.down);
-  call.fu.width = as_int(taps(in.fu, 1));
-  call.fd.width = as_int(taps(in.fd, 1));
+  call.fu.width = as_int(taps_along(in.fu, 1));
+  call.fd.width = as_int(taps_along(in.fd, 1));
   call.pad_x = as_int(in.padding[0]);
   call.pad_y = as_int(in.padding[2]);
   const SignPhases phases = sign_phases(call);
@@ -124,9 +123,8 @@ namespace {
 // The part of a call that its derivative keeps: all but the tensors.
 struct LinearCall {
   int64_t up, down;
-  std::array<c10::SymInt, 4> padding;
-  std::array<c10::SymInt, 2> sign_size, sign_offset;
-  std::array<int64_t, 2> sign_phase;
+  std::vector<c10::SymInt> padding, sign_size, sign_offset;
+  std::vector<int64_t> sign_phase;
   double gain, slope;
   bool flip_filter;
   c10::SymInt in_h, in_w;
@@ -145,9 +143,9 @@ LinearCall transposed(const LinearCall& call, const Tensor& grad, const Optional
   const c10::SymInt in[] = {call.in_w, call.in_h};
   for (int64_t i = 0; i < 2; ++i) {  // width, height
     const int64_t axis = 1 - i;
-    const auto reach = taps(fu, axis) - 1;
+    const auto reach = taps_along(fu, axis) - 1;
     const auto& before = call.padding[2 * i];
-    result.padding[2 * i] = reach + taps(fd, axis) - 1 - before;
+    result.padding[2 * i] = reach + taps_along(fd, axis) - 1 - before;
     result.padding[2 * i + 1] =
         in[i] * call.up - grad.sym_size(2 + axis) * call.down + before - (call.up - 1);
     result.sign_offset[axis] = call.sign_offset[axis] + before - reach;
@@ -171,22 +169,15 @@ std::vector<Tensor> gradients(const LinearCall& call, const BackwardPass& pass,
   return {grad_x, grad_b};
 }
 
-template <size_t count>
-std::array<c10::SymInt, count> copy(c10::SymIntArrayRef values) {
-  std::array<c10::SymInt, count> result;
-  std::copy_n(values.begin(), count, result.begin());
-  return result;
-}
-
 template <typename Inputs>
 LinearCall linear_call(const Inputs& in, c10::SymIntArrayRef sign_size,
                        c10::SymIntArrayRef sign_offset, at::IntArrayRef sign_phase) {
   return {.up = in.up,
           .down = in.down,
-          .padding = copy<4>(in.padding),
-          .sign_size = copy<2>(sign_size),
-          .sign_offset = copy<2>(sign_offset),
-          .sign_phase = {sign_phase[0], sign_phase[1]},
+          .padding = in.padding.vec(),
+          .sign_size = sign_size.vec(),
+          .sign_offset = sign_offset.vec(),
+          .sign_phase = sign_phase.vec(),
           .gain = in.gain,
           .slope = in.slope,
           .flip_filter = in.flip_filter,
@@ -203,17 +194,20 @@ auto call_below(const Op& op, const FlrInputs& in, const More&... more) {
 std::tuple<Tensor, Tensor> forward_autograd(const FlrForwardInputs& forward) {
   const FlrInputs& in = forward.call;
   if (any_forward_grad(in.x, in.b)) return filtered_lrelu_forward_formula(forward);
-  auto results = call_below(ops::filtered_lrelu_forward, in, forward.sign_phase);
+  auto results = call_below(ops::filtered_lrelu_forward, in, *forward.sign_phase);
   if (!any_requires_grad(in.x, in.b)) return results;
   const auto& [y, signs] = results;
   const FlrSizes sizes = check_filtered_lrelu(in);
   const c10::SymInt whole[] = {sizes.mid_h, sizes.mid_w}, origin[] = {0, 0};
-  const LinearCall call = linear_call(in, whole, origin, forward.sign_phase);
+  const LinearCall call = linear_call(in, whole, origin, *forward.sign_phase);
   record({"FilteredLreluBackward",
           [call](const BackwardPass& pass) { return gradients(call, pass, pass.grads[0]); }},
          {in.x, as_tensor(in.b)}, {y}, /*saved=*/{as_tensor(in.fu), as_tensor(in.fd), signs});
   return results;
 }
+
+Tensor kernel(const FlrInputs& in) { return std::get<0>(filtered_lrelu_forward_kernel({in})); }
+Tensor formula(const FlrInputs& in) { return std::get<0>(filtered_lrelu_forward_formula({in})); }
 
 // Note [Phases are arguments]
 // The phases are arguments of the call that writes signs and of the one that reads them. So a graph
@@ -223,7 +217,7 @@ Tensor autograd(const FlrInputs& in) {
       !any_requires_grad(in.fu, in.fd) && !any_forward_grad(in.fu, in.fd),
       "filtered_lrelu(): expected fu and fd not to require a gradient, since they get none; ",
       "pass them detached");
-  if (any_forward_grad(in.x, in.b)) return filtered_lrelu_formula(in);
+  if (any_forward_grad(in.x, in.b)) return formula(in);
   if (!any_requires_grad(in.x, in.b)) return call_below(ops::filtered_lrelu, in);
   check_filtered_lrelu(in);
   return std::get<0>(forward_autograd({in, sign_phase(in)}));
@@ -267,8 +261,8 @@ std::tuple<Tensor, Tensor> linear_autograd(const FlrLinearInputs& in) {
 
 Operator<OfFlr> ops::filtered_lrelu{
     .name = "lltm_jit::filtered_lrelu",
-    .kernel = flat<filtered_lrelu_kernel>,
-    .formula = flat<filtered_lrelu_formula>,
+    .kernel = flat<kernel>,
+    .formula = flat<formula>,
     .autograd = flat<autograd>,
 };
 

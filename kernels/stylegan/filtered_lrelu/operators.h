@@ -30,9 +30,10 @@ struct FlrInputs {
 };
 
 // The arguments of a call that also returns the signs, in a map with these phases, [y, x]: sign_map.h.
+// Without phases it returns no signs.
 struct FlrForwardInputs {
   FlrInputs call;
-  at::IntArrayRef sign_phase;
+  std::optional<at::IntArrayRef> sign_phase = std::nullopt;
 };
 
 // The arguments of a call that reads signs and is linear in x: the derivative of a forward call, or of
@@ -71,11 +72,9 @@ std::array<int64_t, 2> sign_phase(const FlrInputs& in);
 
 // -------------------------------------------------------------------- kernels, and formulas --
 
-Tensor filtered_lrelu_kernel(const FlrInputs& in);
 std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrForwardInputs& in);
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& in);
 
-Tensor filtered_lrelu_formula(const FlrInputs& in);
 std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrForwardInputs& in);
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& in);
 
