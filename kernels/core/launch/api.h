@@ -6,6 +6,10 @@
 #define LLTM_JIT_CUDA 1
 #include <cuda_runtime_api.h>
 
+// Returns a call's error, if there is one, from a function that returns cudaError_t.
+#define LLTM_JIT_TRY(call) \
+  if (const cudaError_t error = (call); error != cudaSuccess) return error
+
 namespace lltm_jit {
 
 // Whether a launch was refused because the code is for another chip, or the chip (or this process's

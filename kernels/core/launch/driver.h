@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/launch/api.h"
+
 namespace lltm_jit {
 
 // The driver's functions for such kernels. The runtime has its own only from CUDA 12.8 on.
@@ -50,9 +52,8 @@ struct ReadyKernel {
   int device, architecture;  // architecture: 90 for code for 9.0
   int blocks;                // of a grid, that run at once, one per SM; or its clusters
 
-  CUfunction function() const {
-    return reinterpret_cast<CUfunction>(kernel);
-  }  // the driver's functions take a kernel's handle, too
+  // The driver's functions take a kernel's handle, too.
+  CUfunction function() const { return reinterpret_cast<CUfunction>(kernel); }
 };
 
 struct Launch {
@@ -99,44 +100,38 @@ struct Wanted {
 // `wanted` may be null: then only the kernel's architecture is looked up.
 inline cudaError_t make_ready(const Driver& driver, const Wanted* wanted, ReadyKernel* ready) {
   // Driver functions act on the current context's device, which this call sets.
-  cudaError_t error = cudaSetDevice(ready->device);
-  if (error != cudaSuccess) return error;
-  const CUkernel kernel = ready->kernel;
+  LLTM_JIT_TRY(cudaSetDevice(ready->device));
   const CUdevice device = ready->device;
-  error = error_of(driver.get(&ready->architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, kernel, device));
-  if (error != cudaSuccess || !wanted) return error;
-  int most = 0, fixed = 0, sms = 0, of_sm = 0;
-  error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  if (error == cudaSuccess) {
-    error = error_of(driver.get(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device));
-  }
-  if (error == cudaSuccess) {
-    error = error_of(
-        driver.set(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - fixed, kernel, device));
-  }
-  if (error != cudaSuccess) return error;
+  const auto get = [&](int* value, CUfunction_attribute attribute) {
+    return error_of(driver.get(value, attribute, ready->kernel, device));
+  };
+  const auto set = [&](CUfunction_attribute attribute, int value) {
+    return error_of(driver.set(attribute, value, ready->kernel, device));
+  };
+  LLTM_JIT_TRY(get(&ready->architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION));
+  if (!wanted) return cudaSuccess;
+  int most = 0, fixed = 0, of_sm = 0;
+  LLTM_JIT_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  LLTM_JIT_TRY(get(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
+  LLTM_JIT_TRY(set(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - fixed));
   if (!wanted->grid) {
     if (wanted->cluster <= 8 || ready->architecture < 90) return cudaSuccess;
-    return error_of(driver.set(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel,
-                               device));  // not all chips allow clusters of 16 blocks
+    // Not all chips allow clusters of 16 blocks.
+    return set(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
   }
   if (wanted->cluster > 1) {
-    // Code without wgmma allows one thread per block.
-    int threads = 0;
-    error = error_of(driver.get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, device));
-    if (error != cudaSuccess || threads < wanted->threads) return error;
-    const Launch launch{
-        wanted->cluster, wanted->threads, wanted->shared_bytes, wanted->cluster, true, nullptr};
-    const LaunchConfig config(launch, ready->architecture);
-    error = error_of(driver.clusters_at_once(&ready->blocks, ready->function(), &config.config));
-    return error;
+    int threads = 0;  // code without wgmma allows one thread per block
+    LLTM_JIT_TRY(get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
+    if (threads < wanted->threads) return cudaSuccess;
+    const LaunchConfig config(
+        {wanted->cluster, wanted->threads, wanted->shared_bytes, wanted->cluster, true, nullptr},
+        ready->architecture);
+    return error_of(driver.clusters_at_once(&ready->blocks, ready->function(), &config.config));
   }
-  error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  if (error != cudaSuccess) return error;
-  error = error_of(
-      driver.blocks_of_sm(&of_sm, ready->function(), wanted->threads, wanted->shared_bytes));
-  ready->blocks = of_sm > 0 ? sms : 0;
-  return error;
+  LLTM_JIT_TRY(error_of(
+      driver.blocks_of_sm(&of_sm, ready->function(), wanted->threads, wanted->shared_bytes)));
+  if (of_sm == 0) return cudaSuccess;
+  return cudaDeviceGetAttribute(&ready->blocks, cudaDevAttrMultiProcessorCount, device);
 }
 
 // The same, but once per thread, device and kernel: the last few results are kept.
@@ -146,16 +141,15 @@ inline cudaError_t find_ready(const Driver& driver, const void* kernel, const Wa
   static thread_local ReadyKernel last[kLast];
   static thread_local unsigned count = 0;
   *ready = {static_cast<CUkernel>(const_cast<void*>(kernel))};
-  cudaError_t error = cudaGetDevice(&ready->device);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(cudaGetDevice(&ready->device));
   for (const auto& each : last) {
     if (each.kernel != ready->kernel || each.device != ready->device) continue;
     *ready = each;
     return cudaSuccess;
   }
-  error = make_ready(driver, wanted, ready);
-  if (error == cudaSuccess) last[count++ % kLast] = *ready;
-  return error;
+  LLTM_JIT_TRY(make_ready(driver, wanted, ready));
+  last[count++ % kLast] = *ready;
+  return cudaSuccess;
 }
 
 inline cudaError_t launch_ready(const Driver& driver, const ReadyKernel& ready,

@@ -1,6 +1,7 @@
 // Launches of pointwise kernels, and of kernels that wait for the kernel before them.
 #pragma once
 
+#include "core/launch/api.h"
 #include "core/launch/block.cuh"
 
 namespace lltm_jit {
@@ -22,15 +23,14 @@ static cudaError_t ask_once(const Ask& ask, Value* value) {
   };
   static thread_local Answer answers[kDevices];
   int device = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(cudaGetDevice(&device));
   if (device < kDevices && answers[device].known) {
     *value = answers[device].value;
     return cudaSuccess;
   }
-  error = ask(device, value);
-  if (error == cudaSuccess && device < kDevices) answers[device] = {true, *value};
-  return error;
+  LLTM_JIT_TRY(ask(device, value));
+  if (device < kDevices) answers[device] = {true, *value};
+  return cudaSuccess;
 }
 
 // The architecture of this source's code on the current device, 90 for 9.0: the chip's own, or an older
@@ -57,20 +57,17 @@ static cudaError_t allow_all_shared_memory(Kernel* kernel) {
   } last[kLast];
   static thread_local unsigned count = 0;
   int device = 0, most = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(cudaGetDevice(&device));
   for (const auto& each : last) {
     if (each.kernel == kernel && each.device == device) return cudaSuccess;
   }
   cudaFuncAttributes attributes{};
-  error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
-  if (error == cudaSuccess) {
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 most - static_cast<int>(attributes.sharedSizeBytes));
-  }
-  if (error == cudaSuccess) last[count++ % kLast] = {kernel, device};
-  return error;
+  LLTM_JIT_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  LLTM_JIT_TRY(cudaFuncGetAttributes(&attributes, kernel));
+  LLTM_JIT_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    most - static_cast<int>(attributes.sharedSizeBytes)));
+  last[count++ % kLast] = {kernel, device};
+  return cudaSuccess;
 }
 
 // How many clusters of `blocks` blocks of a kernel run at once; 0 if the chip, or this process's part of
@@ -104,11 +101,8 @@ template <int kCluster = 1, typename... Args>
 cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
                    cudaStream_t stream, const Args&... args) {
   int architecture = 0;
-  cudaError_t error = code_architecture(kernel, &architecture);
-  if (error == cudaSuccess && shared_bytes > 48 * 1024) {
-    error = allow_all_shared_memory(kernel);
-  }
-  if (error != cudaSuccess) return error;
+  LLTM_JIT_TRY(code_architecture(kernel, &architecture));
+  if (shared_bytes > 48 * 1024) LLTM_JIT_TRY(allow_all_shared_memory(kernel));
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;

@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include "core/launch/driver.h"
 #include "core/memory/bulk_copy.cuh"
 #include "core/types/cuda.cuh"
 
@@ -41,21 +42,11 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// The driver's function that makes maps; null if there is none. It is found by name, because
-// nothing here links with the driver.
+// The driver's function that makes maps; null if there is none.
 inline PFN_cuTensorMapEncodeTiled_v12000 map_encoder() {
   static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-    const auto error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                        cudaEnableDefault, &found);
-#else
-    const auto error =
-        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
-#endif
-    return error == cudaSuccess ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
-                                : nullptr;
+    PFN_cuTensorMapEncodeTiled_v12000 function = nullptr;
+    return find("cuTensorMapEncodeTiled", &function) == cudaSuccess ? function : nullptr;
   }();
   return encode;
 }

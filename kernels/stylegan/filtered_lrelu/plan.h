@@ -12,6 +12,7 @@ namespace lltm_jit {
 struct FlrGpu {
   int architecture;  // of the loaded code: 90 for 9.0
   int shared_bytes;  // the most shared memory of a block
+  int sms;           // multiprocessors, for the number of blocks
 };
 
 enum class FlrKernel : int8_t {

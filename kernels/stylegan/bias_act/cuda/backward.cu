@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kThreads) add_parts_kernel(BiasActArgs args, P
 template <typename scalar_t>
 cudaError_t launch_backward_as(const BiasActArgs& args, cudaStream_t stream) {
   const auto plan = pass_plan<scalar_t>(args);
-  const cudaError_t error = launch_pass<scalar_t>(args, plan, stream);
-  if (error != cudaSuccess || !args.sums || sums_are_whole(args, plan)) return error;
+  LLTM_JIT_TRY(launch_pass<scalar_t>(args, plan, stream));
+  if (!args.sums || sums_are_whole(args, plan)) return cudaSuccess;
   return launch(add_parts_kernel<scalar_t>,
                 static_cast<unsigned>(ceil_div(args.channels, int64_t(kSumChannels))), kThreads, 0,
                 stream, args, plan);

@@ -281,9 +281,9 @@ cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream
 
 cudaError_t flr_describe_gpu(FlrGpu* gpu) {
   const auto ask = [](int device, FlrGpu* value) {
-    const cudaError_t error = cudaDeviceGetAttribute(
-        &value->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (error != cudaSuccess) return error;
+    LLTM_JIT_TRY(cudaDeviceGetAttribute(&value->shared_bytes,
+                                        cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    LLTM_JIT_TRY(cudaDeviceGetAttribute(&value->sms, cudaDevAttrMultiProcessorCount, device));
     return code_architecture(filtered_lrelu_kernel<float>, &value->architecture);
   };
   return ask_once(ask, gpu);

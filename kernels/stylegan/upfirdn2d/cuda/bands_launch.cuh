@@ -26,9 +26,7 @@ cudaError_t launch_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
   using scalar_t = typename S::scalar_t;
   constexpr int kBytes = sizeof(scalar_t), kEach = 16 / kBytes;
   int architecture = 0;
-  if (const auto error = code_architecture(band_kernel<S>, &architecture); error != cudaSuccess) {
-    return error;
-  }
+  LLTM_JIT_TRY(code_architecture(band_kernel<S>, &architecture));
   const int64_t planes = call.batch * call.channels;
   BandArgs args{};
   StripArgs& strip = args.strip;

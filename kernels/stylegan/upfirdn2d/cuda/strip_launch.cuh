@@ -181,9 +181,7 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   if (planes >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
   args.planes = static_cast<int>(planes);
   int architecture = 0;
-  if (const auto error = code_architecture(strip_kernel<S>, &architecture); error != cudaSuccess) {
-    return error;
-  }
+  LLTM_JIT_TRY(code_architecture(strip_kernel<S>, &architecture));
   CUtensorMap map{};
   choose_loads<S>(args, architecture);
   choose_lanes<S>(args);

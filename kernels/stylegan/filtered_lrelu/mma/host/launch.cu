@@ -6,6 +6,7 @@
 #include "core/launch/launch.cuh"
 #include "stylegan/filtered_lrelu/mma/call.cuh"
 #include "stylegan/filtered_lrelu/mma/host/variant.h"
+#include "stylegan/filtered_lrelu/plan.h"
 
 namespace lltm_jit {
 namespace {
@@ -41,27 +42,16 @@ cudaError_t launch_walks(const void* kernel, const MmaShape& shape, const Filter
                          cudaStream_t stream) {
   MmaCall call{};
   if (!make_call(args, shape, &call)) return cudaErrorNotSupported;
-  struct Chip {
-    int multiprocessors, shared_bytes;
-  } chip{};
-  const auto ask = [](int device, Chip* answer) {
-    const cudaError_t error =
-        cudaDeviceGetAttribute(&answer->multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    if (error != cudaSuccess) return error;
-    return cudaDeviceGetAttribute(&answer->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                  device);
-  };
   const int threads = 32 * shape.warps, shared_bytes = shape.shared_bytes(element_bytes(args));
+  FlrGpu gpu{};
+  LLTM_JIT_TRY(flr_describe_gpu(&gpu));
   const Driver* driver = nullptr;
   ReadyKernel ready;
-  cudaError_t error = ask_once(ask, &chip);
-  if (error == cudaSuccess) error = find_driver(&driver);
+  LLTM_JIT_TRY(find_driver(&driver));
   const Wanted wanted{threads, shared_bytes, /*cluster=*/1, /*grid=*/false};
-  if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
-  if (error != cudaSuccess) return error;
-  if (ready.architecture < 80 || shared_bytes > chip.shared_bytes) return cudaErrorNotSupported;
-  const int blocks =
-      max(min(chip.multiprocessors, call.walks), ceil_div(call.walks, shape.warps * kMostWalks));
+  LLTM_JIT_TRY(find_ready(*driver, kernel, &wanted, &ready));
+  if (ready.architecture < 80 || shared_bytes > gpu.shared_bytes) return cudaErrorNotSupported;
+  const int blocks = max(min(gpu.sms, call.walks), ceil_div(call.walks, shape.warps * kMostWalks));
   void* arguments[] = {&call};
   return launch_ready(*driver, ready,
                       {blocks, threads, shared_bytes, /*cluster=*/1, /*grid=*/false, stream},
