@@ -6,6 +6,7 @@
 #include <ATen/cpu/vec/vec.h>
 #include <c10/macros/Macros.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "core/math/exponentials.h"
@@ -103,6 +104,20 @@ inline void store(scalar_t* target, const at::vec::Vectorized<opmath_t<scalar_t>
     value.store(target, static_cast<int>(count));
   } else {
     store_rounded(target, value, count);
+  }
+}
+
+// Copies elements, in an element type or its arithmetic type, and converts them to either.
+template <typename in_t, typename out_t>
+inline void convert(const in_t* source, int64_t count, out_t* target) {
+  if constexpr (std::is_same_v<in_t, out_t>) {
+    std::copy_n(source, count, target);
+  } else {
+    constexpr int64_t kLanes = at::vec::Vectorized<opmath_t<in_t>>::size();
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const int64_t n = std::min(kLanes, count - i);
+      store(target + i, load(source + i, n), n);
+    }
   }
 }
 

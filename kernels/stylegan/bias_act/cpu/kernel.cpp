@@ -37,24 +37,6 @@ void compute_block(const BiasActNumbers<Lane<T>> numbers, const T* const (&input
   }
 }
 
-template <typename scalar_t>
-void widen(const scalar_t* source, opmath_t<scalar_t>* target, int64_t n) {
-  constexpr int64_t kLanes = at::vec::Vectorized<opmath_t<scalar_t>>::size();
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t count = std::min(kLanes, n - i);
-    load(source + i, count).store(target + i, static_cast<int>(count));
-  }
-}
-
-template <typename scalar_t>
-void narrow(const opmath_t<scalar_t>* source, scalar_t* target, int64_t n) {
-  constexpr int64_t kLanes = at::vec::Vectorized<opmath_t<scalar_t>>::size();
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t count = std::min(kLanes, n - i);
-    store(target + i, load(source + i, count), count);
-  }
-}
-
 // The bias in the form that blocks need. The pattern of channels repeats after `length` elements. A
 // short pattern is stored several times, so that a block can have its full length. Where channels
 // have long runs, `length` is that of a run, and a block has one channel.
@@ -97,7 +79,7 @@ void bias_act_loop(const BiasActArgs& args) {
       if constexpr (kSame) {
         in[k] = source;
       } else {
-        widen(source, room[k], n);
+        convert(source, n, room[k]);
         in[k] = room[k];
       }
     }
@@ -109,7 +91,7 @@ void bias_act_loop(const BiasActArgs& args) {
     with_act(args.op.act, [&](auto act) {
       compute_block<pass, decltype(act)::value, T>(numbers, in, b, out, n);
     });
-    if constexpr (!kSame) narrow(room[2], target, n);
+    if constexpr (!kSame) convert(room[2], n, target);
   };
   at::parallel_for(0, args.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
     T of_run[kBlock];

@@ -130,7 +130,7 @@ class Band {
     }
     if (same) return;
     acc_t* natural = a_.down == 1 ? target : natural_;
-    if (a_.up > 1) interleave<false>(phases_, pitch, l_.per_phase, a_.up, natural);
+    if (a_.up > 1) interleave<false>(phases, pitch, l_.per_phase, a_.up, natural);
     if (a_.down > 1) {
       interleave<true>(target, l_.part_pitch, ceil_div(a_.mid_w, a_.down), a_.down, natural);
     }
@@ -260,10 +260,7 @@ class Band {
       }
     }
     sum_.write(natural_, a_.out_w);
-    scalar_t* y = y_ + int64_t(row) * a_.out_w;
-    for (int i = 0; i < a_.out_w; i += Vec::size()) {
-      store(y + i, Vec::loadu(natural_ + i), std::min(Vec::size(), a_.out_w - i));
-    }
+    convert(natural_, a_.out_w, y_ + int64_t(row) * a_.out_w);
   }
 
   void add_column(const acc_t* parts, int k, acc_t weight) {

@@ -196,10 +196,10 @@ class RowWorker {
       T* target = parts + begin * inner_;
       const int64_t count = end - begin;
       if (x_.down == 1) {
-        copy(source, count * inner_, target);
+        convert(source, count * inner_, target);
       } else if (inner_ > 1) {
         for (int64_t j = 0; j < count; ++j) {
-          copy(source + j * x_.down * inner_, inner_, target + j * inner_);
+          convert(source + j * x_.down * inner_, inner_, target + j * inner_);
         }
       } else if (x_.down == 2) {
         every_second(source, count, target);
@@ -254,7 +254,7 @@ class RowWorker {
     }
     for (int64_t o = 0; o < x_.out; ++o) {
       const T* source = even + (o % x_.up * groups_ + o / x_.up) * inner_;
-      copy(source, inner_, out + o * inner_);
+      convert(source, inner_, out + o * inner_);
     }
   }
 
@@ -266,23 +266,6 @@ class RowWorker {
       at::vec::deinterleave2(low, high).first.store(target + j);
     }
     for (; j < n; ++j) target[j] = source[2 * j];
-  }
-
-  template <typename in_t, typename out_t>
-  static void copy(const in_t* source, int64_t n, out_t* target) {
-    if constexpr (std::is_same_v<in_t, out_t>) {
-      std::copy(source, source + n, target);
-    } else {
-      constexpr int64_t kLanes = at::vec::Vectorized<T>::size();
-      for (int64_t i = 0; i < n; i += kLanes) {
-        const int64_t count = std::min(kLanes, n - i);
-        if constexpr (std::is_same_v<in_t, scalar_t>) {
-          load(source + i, count).store(target + i, static_cast<int>(count));
-        } else {
-          store(target + i, load(source + i, count), count);
-        }
-      }
-    }
   }
 
   const Upfirdn2dArgs& args_;
