@@ -6,20 +6,6 @@
 
 namespace lltm_jit {
 
-// Output rows of a strip, chosen so that the whole chip has work: each strip reads and filters
-// about kTaps rows more than it writes.
-template <typename S>
-int rows_of_bands(int64_t height, int64_t warps_across) {
-  constexpr int64_t kWantedWarps = 132 * 12;
-  constexpr int kMostRows = 64, kLeastRows = 4;
-  int rows = kMostRows;
-  while (rows > kLeastRows &&
-         (rows / 2 >= height || warps_across * ceil_div(height, int64_t(rows)) < kWantedWarps)) {
-    rows /= 2;
-  }
-  return rows;
-}
-
 // Launches nothing and returns cudaErrorInvalidConfiguration if the kernel does not fit.
 template <typename S>
 cudaError_t launch_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
@@ -27,21 +13,15 @@ cudaError_t launch_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
   constexpr int kBytes = sizeof(scalar_t), kEach = 16 / kBytes;
   int architecture = 0;
   LLTM_JIT_TRY(code_architecture(band_kernel<S>, &architecture));
-  const int64_t planes = call.batch * call.channels;
   BandArgs args{};
   StripArgs& strip = args.strip;
-  strip.call = call;
-  strip.horizontal = strip_axis(call.horizontal);
-  strip.vertical = strip_axis(call.vertical);
+  const bool fits = begin_args(call, &strip);
   strip.lead = strip.horizontal.start & (kEach - 1);
-  if (architecture < 90 || planes >= int64_t(1) << 31 || call.horizontal.in % kEach != 0 ||
-      !aligned(16, call.x) || call.horizontal.out % 2 != 0 || !aligned(4, call.y) ||
+  if (!fits || architecture < 90 || call.horizontal.in % kEach != 0 || !aligned(16, call.x) ||
+      call.horizontal.out % 2 != 0 || !aligned(4, call.y) ||
       strip.lead + 15 * S::kDown + S::kTaps > S::kWindow) {
     return cudaErrorInvalidConfiguration;
   }
-  strip.planes = static_cast<int>(planes);
-  strip.x_plane = call.vertical.in * call.horizontal.in;
-  strip.y_plane = call.vertical.out * call.horizontal.out;
   const int64_t blocks = ceil_div(call.horizontal.out, int64_t(16));
   strip.tiles_x = static_cast<int>(ceil_div(blocks, int64_t(kBandBlocks)));
   args.blocks = static_cast<int>(ceil_div(blocks, int64_t(strip.tiles_x)) + 1) / 2 * 2;
@@ -50,17 +30,17 @@ cudaError_t launch_bands(const Upfirdn2dArgs& call, cudaStream_t stream) {
   args.warp_planes = args.whole_rows ? kBandBlocks / args.blocks : 1;
   strip.row_bytes = (args.whole_rows ? strip.horizontal.in : args.window_columns) * kBytes;
   strip.stage_bytes = args.warp_planes * S::kRows * strip.row_bytes;
-  const int64_t across = ceil_div(planes, int64_t(args.warp_planes)) * strip.tiles_x;
-  strip.rows = rows_of_bands<S>(call.vertical.out, across);
-  strip.tiles_y = static_cast<int>(ceil_div(call.vertical.out, int64_t(strip.rows)));
-  const int64_t jobs = across * strip.tiles_y;
-  if (jobs >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
-  strip.jobs = static_cast<int>(jobs);
+  const int64_t across = ceil_div(int64_t(strip.planes), int64_t(args.warp_planes)) * strip.tiles_x;
+  // The whole chip should have work, but each strip reads and filters about kTaps rows more than it writes.
+  constexpr int kMostRows = 64, kLeastRows = 4, kWantedWarps = 132 * 12;
+  const int rows = fewest_rows(kMostRows, kLeastRows, call.vertical.out, across, kWantedWarps);
+  if (!divide_rows(&strip, across, rows)) return cudaErrorInvalidConfiguration;
   int shared = kBandWarps * S::kStages * strip.stage_bytes;
   constexpr int kStatic = sizeof(FilterTaps<S::kTaps>) +
                           sizeof(CopyBarrier) * kBandWarps * S::kStages + 16 + kBoxAlignment;
   if (!fit_shared_memory(kStatic, &shared)) return cudaErrorInvalidConfiguration;
-  return launch(band_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(kBandWarps))),
+  return launch(band_kernel<S>,
+                static_cast<unsigned>(ceil_div(int64_t(strip.jobs), int64_t(kBandWarps))),
                 kStripThreads, shared, stream, args);
 }
 

@@ -18,6 +18,39 @@ inline StripAxis strip_axis(const UpfirdnAxis& axis) {
           static_cast<int>(-(axis.pad + shift) / axis.up), shift, static_cast<int>(axis.taps)};
 }
 
+// The arguments that follow from the call alone. False if there are too many planes.
+inline bool begin_args(const Upfirdn2dArgs& call, StripArgs* args) {
+  args->call = call;
+  args->horizontal = strip_axis(call.horizontal);
+  args->vertical = strip_axis(call.vertical);
+  args->channels = call.channels_last ? static_cast<int>(call.channels) : 1;
+  args->x_plane = call.vertical.in * call.horizontal.in * args->channels;
+  args->y_plane = call.vertical.out * call.horizontal.out * args->channels;
+  const int64_t planes = call.channels_last ? call.batch : call.batch * call.channels;
+  args->planes = static_cast<int>(planes);
+  return planes < int64_t(1) << 31;
+}
+
+// The number of rows of a strip: half of `most` until the strips, of which `across` are side by side, are as
+// many as are wanted.
+inline int fewest_rows(int most, int least, int64_t height, int64_t across, int64_t wanted) {
+  int rows = most;
+  while (rows > least &&
+         (rows / 2 >= height || across * ceil_div(height, int64_t(rows)) < wanted)) {
+    rows /= 2;
+  }
+  return rows;
+}
+
+// Divides the columns into strips of `rows` rows. False if there are too many.
+inline bool divide_rows(StripArgs* args, int64_t across, int rows) {
+  args->rows = rows;
+  args->tiles_y = static_cast<int>(ceil_div(args->call.vertical.out, int64_t(rows)));
+  const int64_t jobs = across * args->tiles_y;
+  args->jobs = static_cast<int>(jobs);
+  return jobs < int64_t(1) << 31;
+}
+
 // Note [Waves]
 // All blocks do the same work, so the chip idles while a last wave of few blocks runs. With many
 // taps, each strip reads and filters about kTaps rows more than it writes. So strips are then as
@@ -29,14 +62,8 @@ int rows_of_strip(const StripArgs& args, int64_t teams_across) {
   constexpr int64_t kWantedThreads = 132 * (kManyPixels ? 240 : 480);
   constexpr bool kLarge = sizeof(typename S::scalar_t) == 2 || S::kUp * S::kDown == 2;
   constexpr int kMostRows = S::kTaps > 8 ? 128 : kLarge ? 32 : 16;
-  constexpr int kLeastRows = 4 * S::kUp;
-  int rows = kMostRows;
-  while (rows > kLeastRows &&
-         (rows / 2 >= args.vertical.out ||
-          teams_across * ceil_div(args.vertical.out, rows) * args.team < kWantedThreads)) {
-    rows /= 2;
-  }
-  return rows;
+  return fewest_rows(kMostRows, 4 * S::kUp, args.vertical.out, teams_across * args.team,
+                     kWantedThreads);
 }
 
 // Whether a block has room for `shared` bytes beside its kernel's static ones. More than 48 KB together
@@ -154,11 +181,7 @@ bool divide_into_strips(StripArgs& args) {
   args.tiles_c = S::kVec > 1 ? ceil_div(args.channels, args.channel_lanes * S::kVec) : 1;
   args.tiles_x = static_cast<int>(ceil_div(args.call.horizontal.out, columns));
   const int64_t across = ceil_div(int64_t(args.planes), groups) * args.tiles_c * args.tiles_x;
-  args.rows = rows_of_strip<S>(args, across);
-  args.tiles_y = static_cast<int>(ceil_div(args.call.vertical.out, int64_t(args.rows)));
-  const int64_t jobs = across * args.tiles_y;
-  args.jobs = static_cast<int>(jobs);
-  return jobs < int64_t(1) << 31;
+  return divide_rows(&args, across, rows_of_strip<S>(args, across));
 }
 
 // Launches nothing and returns cudaErrorInvalidConfiguration if the chip has too little shared
@@ -166,20 +189,12 @@ bool divide_into_strips(StripArgs& args) {
 template <typename S>
 cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   StripArgs args{};
-  args.call = call;
-  args.horizontal = strip_axis(call.horizontal);
-  args.vertical = strip_axis(call.vertical);
+  if (!begin_args(call, &args)) return cudaErrorInvalidConfiguration;
   args.exact = call.horizontal.taps == S::kTaps && call.vertical.taps == S::kTaps &&
                args.horizontal.shift == 0 && args.vertical.shift == 0;
-  args.channels = S::kVec > 1 ? static_cast<int>(call.channels) : 1;
-  args.x_plane = call.vertical.in * call.horizontal.in * args.channels;
-  args.y_plane = call.vertical.out * call.horizontal.out * args.channels;
   args.wide_stores =
       call.horizontal.out % S::kWide == 0 &&
       aligned(min(S::kWide * int(sizeof(typename S::scalar_t)), kAccessBytes), call.y);
-  const int64_t planes = S::kVec > 1 ? call.batch : call.batch * call.channels;
-  if (planes >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
-  args.planes = static_cast<int>(planes);
   int architecture = 0;
   LLTM_JIT_TRY(code_architecture(strip_kernel<S>, &architecture));
   CUtensorMap map{};
