@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/launch/api.h"
 #include "core/math/activations.h"
@@ -139,10 +140,8 @@ LLTM_JIT_HOST_DEVICE constexpr bool is_straight(Act act) {
 }
 
 // Calls `function` with a type whose constant is `act`, so that the compiler knows the activation.
-template <Act known>
-struct ActConstant {
-  static constexpr Act value = known;
-};
+template <Act act>
+using ActConstant = std::integral_constant<Act, act>;
 template <typename Function>
 LLTM_JIT_HOST_DEVICE void with_act(Act act, const Function& function) {
   switch (act) {
