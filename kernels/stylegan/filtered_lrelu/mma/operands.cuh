@@ -122,7 +122,8 @@ __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[2], const Spli
   return multiply_add(both, twice, multiply_add(high, b.low, sums));
 }
 
-// Selects bytes of `a` and `b` by the digits of `choice`.
+// Selects bytes of `a` (0 to 3) and `b` (4 to 7) by the digits of `choice`, the last digit first. A
+// digit plus 8 fills the byte with the highest bit of the one selected.
 __device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t choice) {
   uint32_t bytes;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "r"(choice));
@@ -131,6 +132,12 @@ __device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_
 __device__ __forceinline__ SplitPair choose_bytes(const SplitPair& a, const SplitPair& b,
                                                   uint32_t choice) {
   return {choose_bytes(a.high, b.high, choice), choose_bytes(a.low, b.low, choice)};
+}
+
+__device__ __forceinline__ uint32_t half2_multiply(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
 }
 
 __device__ __forceinline__ uint32_t transpose_pair(uint32_t pair) { return transpose(pair); }

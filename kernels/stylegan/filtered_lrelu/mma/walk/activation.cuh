@@ -13,6 +13,35 @@ namespace lltm_jit {
 // Whether v can reach the clamp, and whether v is multiplied first: Note [The running exponent].
 enum class Clamp : int8_t { Never, Plain, Boosted };
 
+// The larger of each pair of halves; a NaN stays a NaN.
+__device__ __forceinline__ uint32_t half2_max(uint32_t a, uint32_t b) {
+  uint32_t larger;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
+// Clamps x to [-limit, limit].
+__device__ __forceinline__ uint32_t half2_clamp(uint32_t x, uint32_t limit) {
+  uint32_t clamped;
+  asm("min.NaN.f16x2 %0, %1, %2;"
+      : "=r"(clamped)
+      : "r"(half2_max(x, limit ^ 0x80008000u)), "r"(limit));
+  return clamped;
+}
+// Sets all bits of each half where |a| > b.
+__device__ __forceinline__ uint32_t half2_magnitude_above(uint32_t a, uint32_t b) {
+  uint32_t above;
+  asm("{.reg .b32 magnitude;\n"
+      "abs.f16x2 magnitude, %1;\n"
+      "set.gt.u32.f16x2 %0, magnitude, %2;}"
+      : "=r"(above)
+      : "r"(a), "r"(b));
+  return above;
+}
+// Fills each half with the highest bit of byte r, or r + 2, of a word of the map.
+__device__ __forceinline__ uint32_t spread_bytes(uint32_t word, int r) {
+  return choose_bytes(word, 0, r == 0 ? 0xaa88 : 0xbb99);
+}
+
 // The activation's numbers that a walk needs, as halves for the 16-bit types.
 //
 // Note [Slopes]
@@ -47,15 +76,16 @@ struct Activation {
       const int shift = half + 2 * tile;
       const auto& x = v[half].value;
       if constexpr (kSigns == Signs::Write) {
-        negative |= sign_bytes2(x[0], x[1]) & 0x80808080u >> shift;
+        // Bytes 0 and 2 are the signs of x[0], 1 and 3 those of x[1].
+        negative |= choose_bytes(x[0], x[1], 0xfbd9) & 0x80808080u >> shift;
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         uint32_t y;
         if constexpr (kSigns == Signs::Read) {
-          const uint32_t mask = spread_bytes2(negative << shift, r);
+          const uint32_t mask = spread_bytes(negative << shift, r);
           uint32_t factor = (pass & ~mask) | (slope & mask);
-          if constexpr (kClamp != Clamp::Never) factor &= ~spread_bytes2(clamped << shift, r);
+          if constexpr (kClamp != Clamp::Never) factor &= ~spread_bytes(clamped << shift, r);
           y = half2_multiply(x[r], factor);
         } else {
           const uint32_t scaled = kClamp == Clamp::Boosted ? half2_multiply(x[r], boost) : x[r];
@@ -121,9 +151,9 @@ struct Activation<float, kSigns> {
   // Fills byte r + 2 e with the sign of number 2 r + e.
   static __device__ __forceinline__ uint32_t sign_bytes(const float (&x)[4]) {
     const auto bits = [&](int e) { return __float_as_uint(x[e]); };
-    const uint32_t first = permute_bytes<0xfbfb>(bits(0), bits(2));
-    const uint32_t second = permute_bytes<0xfbfb>(bits(1), bits(3));
-    return permute_bytes<0x5410>(first, second);
+    const uint32_t first = choose_bytes(bits(0), bits(2), 0xfbfb);
+    const uint32_t second = choose_bytes(bits(1), bits(3), 0xfbfb);
+    return choose_bytes(first, second, 0x5410);
   }
 };
 
