@@ -179,21 +179,26 @@ struct RowRing {
     return wrapped(first + position * kChunkBytes + offset);
   }
 
-  // This lane's first piece of the chunk at `position`. From it, for_each_copied() visits the
-  // pieces that this lane has copied, for which it need not wait for other lanes.
+  // This lane's first piece of the chunk at `position`. for_each_piece() gives the others, which this lane
+  // has copied, and for which it need not wait for other lanes.
   __device__ __forceinline__ uint32_t copied(int position) const {
     return at(position, lane_row() * kPitch + lane_column() * int(sizeof(scalar_t)));
   }
+  // Calls function(rows, columns) for the pieces of 16 bytes of a chunk that this lane copies. Rows and
+  // columns count from its first piece, as do the bytes of offset().
   template <typename Function>
-  static __device__ __forceinline__ void for_each_copied(uint32_t piece, const Function& function) {
+  static __device__ __forceinline__ void for_each_piece(const Function& function) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
       const int rows = round * 32 / kRowLanes;
       const int columns = round * 32 % kRowLanes * kPieceElements;
       if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
-        function(piece + rows * kPitch + columns * int(sizeof(scalar_t)));
+        function(rows, columns);
       }
     }
+  }
+  static __device__ __forceinline__ int offset(int rows, int columns) {
+    return rows * kPitch + columns * int(sizeof(scalar_t));
   }
 
   // Frees the oldest chunks and fetches the next ones in their place.
@@ -258,33 +263,24 @@ struct RowRing {
     return left > 0 && left <= call.args.in_w;
   }
 
-  // Calls function(rows, columns, valid elements) for the pieces of 16 bytes of a chunk that this
-  // lane copies. Rows and columns count from its first piece.
-  template <typename Function>
-  __device__ __forceinline__ void for_each_piece(const Function& function) {
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const int rows = round * 32 / kRowLanes;
-      const int columns = round * 32 % kRowLanes * kPieceElements;
-      if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
-        const int left = K::kWhole && kRowLanes <= 32 ? kPieceElements : columns_left - columns;
-        const bool inside =
-            static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.args.in_h) &&
-            (kRowLanes <= 32 || has_column(left));
-        function(rows, columns, inside ? left : 0);
-      }
-    }
+  // The number of elements of a piece that are in the image.
+  __device__ __forceinline__ int valid_of_piece(int rows, int columns) const {
+    const int left = K::kWhole && kRowLanes <= 32 ? kPieceElements : columns_left - columns;
+    const bool inside = static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.args.in_h) &&
+                        (kRowLanes <= 32 || has_column(left));
+    return inside ? left : 0;
   }
 
   // A copy of this many bytes lies inside or outside the image as a whole.
   template <int kBytesOfCopy>
   __device__ __forceinline__ void copy() {
     constexpr int kSize = sizeof(scalar_t);
-    for_each_piece([&](int rows, int columns, int valid) {
+    for_each_piece([&](int rows, int columns) {
+      const int valid = valid_of_piece(rows, columns);
       const char* from = source + (rows * call.args.x_strides[2] + columns) * kSize;
 #pragma unroll
       for (int c = 0; c < 16; c += kBytesOfCopy) {
-        copy_async<kBytesOfCopy>(lane_piece() + rows * kPitch + columns * kSize + c, from + c,
+        copy_async<kBytesOfCopy>(lane_piece() + offset(rows, columns) + c, from + c,
                                  valid * kSize > c ? kBytesOfCopy : 0);
       }
     });
@@ -293,7 +289,8 @@ struct RowRing {
   // Copies element by element, at any alignment.
   __device__ __forceinline__ void copy_elements() {
     using Bits = std::conditional_t<sizeof(scalar_t) == 2, uint16_t, uint32_t>;
-    for_each_piece([&](int rows, int columns, int valid) {
+    for_each_piece([&](int rows, int columns) {
+      const int valid = valid_of_piece(rows, columns);
       const Bits* from = reinterpret_cast<const Bits*>(source) + rows * call.args.x_strides[2] +
                          columns * call.args.x_strides[3];
       uint32_t words[4] = {};
@@ -302,10 +299,10 @@ struct RowRing {
         const uint32_t bits = e < valid ? from[e * call.args.x_strides[3]] : 0;
         words[e * sizeof(Bits) / 4] |= bits << e * sizeof(Bits) * 8 % 32;
       }
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       lane_piece() + rows * kPitch + columns * int(sizeof(scalar_t))),
-                   "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                   : "memory");
+      asm volatile(
+          "st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(lane_piece() + offset(rows, columns)),
+          "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+          : "memory");
     });
   }
 };

@@ -89,8 +89,9 @@ struct LargestRows {
 #pragma unroll
     for (int s = 0; s < kCount; ++s) {
       Most most[2] = {};  // two, to shorten the chain of waits
-      Ring::for_each_copied(ring.copied(first + s), [&](uint32_t address) {
-        const auto piece = load_shared<uint4>(address);
+      const uint32_t copied = ring.copied(first + s);
+      Ring::for_each_piece([&](int rows, int columns) {
+        const auto piece = load_shared<uint4>(copied + Ring::offset(rows, columns));
         raise(most[0], piece.x);
         raise(most[1], piece.y);
         raise(most[0], piece.z);
@@ -167,7 +168,8 @@ struct LargestRows {
         return (bits & 0x7fffffffu) < least ? bits : 0u;
       }
     };
-    Ring::for_each_copied(piece, [&](uint32_t address) {
+    Ring::for_each_piece([&](int rows, int columns) {
+      const uint32_t address = piece + Ring::offset(rows, columns);
       const auto four = load_shared<uint4>(address);
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(kept(four.x)),
                    "r"(kept(four.y)), "r"(kept(four.z)), "r"(kept(four.w))
