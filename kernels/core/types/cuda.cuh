@@ -38,30 +38,23 @@ __device__ __forceinline__ float to_opmath(BFloat16 value) {
   return __uint_as_float(uint32_t(value.bits) << 16);
 }
 
-// Both round to nearest, ties to even.
-__device__ __forceinline__ Half to_half(float value) {
-  Half result;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-  return result;
-}
-__device__ __forceinline__ BFloat16 to_bfloat16(float value) {
-#if __CUDA_ARCH__ >= 800
-  BFloat16 result;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-  return result;
-#else
-  const uint32_t bits = __float_as_uint(value);
-  if (isnan(value)) return {0x7fff};
-  return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-#endif
-}
-
+// Rounds to nearest, ties to even.
 template <typename scalar_t>
 __device__ __forceinline__ scalar_t from_opmath(opmath_t<scalar_t> value) {
   if constexpr (std::is_same_v<scalar_t, Half>) {
-    return to_half(value);
+    Half result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    return result;
   } else if constexpr (std::is_same_v<scalar_t, BFloat16>) {
-    return to_bfloat16(value);
+#if __CUDA_ARCH__ >= 800
+    BFloat16 result;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    return result;
+#else
+    const uint32_t bits = __float_as_uint(value);
+    if (isnan(value)) return {0x7fff};
+    return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+#endif
   } else {
     return value;
   }

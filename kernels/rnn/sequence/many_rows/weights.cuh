@@ -73,7 +73,8 @@ __device__ __forceinline__ void load_scaled_along_columns(const Block& block, co
   for_four([&](int k, const Pack<float, 4>& four) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      *reinterpret_cast<Half*>(block.weight(n + j, k)) = to_half(four.values[j] * scales[j].scale);
+      *reinterpret_cast<Half*>(block.weight(n + j, k)) =
+          from_opmath<Half>(four.values[j] * scales[j].scale);
     }
   });
   __syncthreads();

@@ -22,7 +22,9 @@ struct TapScale {
   float factor, scale;
 };
 
-__device__ __forceinline__ float round_to_half(float value) { return to_opmath(to_half(value)); }
+__device__ __forceinline__ float round_to_half(float value) {
+  return to_opmath(from_opmath<Half>(value));
+}
 
 // A filter in the kernel's form: w[t] of Note [Bands] times scale.
 template <int kTaps>
