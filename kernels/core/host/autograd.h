@@ -49,20 +49,12 @@ inline std::optional<at::Tensor> as_optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
 }
 
-template <typename T>
-bool requires_grad(const T& arg) {
+// Whether an argument is a tensor for which `test` holds.
+template <typename T, typename Test>
+bool is_tensor_with(const T& arg, const Test& test) {
   if constexpr (std::is_convertible_v<T, std::optional<at::Tensor>>) {
     const at::Tensor& tensor = as_tensor(arg);
-    return tensor.defined() && tensor.requires_grad();
-  }
-  return false;
-}
-
-template <typename T>
-bool has_forward_grad(const T& arg) {
-  if constexpr (std::is_convertible_v<T, std::optional<at::Tensor>>) {
-    const at::Tensor& tensor = as_tensor(arg);
-    return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
+    return tensor.defined() && test(tensor);
   }
   return false;
 }
@@ -70,13 +62,15 @@ bool has_forward_grad(const T& arg) {
 // Whether the backward pass goes through any of the arguments.
 template <typename... Args>
 bool any_requires_grad(const Args&... args) {
-  return c10::GradMode::is_enabled() && (requires_grad(args) || ...);
+  const auto test = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
+  return c10::GradMode::is_enabled() && (is_tensor_with(args, test) || ...);
 }
 
 // Whether forward-mode differentiation (jvp) goes through any of the arguments.
 template <typename... Args>
 bool any_forward_grad(const Args&... args) {
-  return (has_forward_grad(args) || ...);
+  const auto test = [](const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); };
+  return (is_tensor_with(args, test) || ...);
 }
 
 // Calls an operator's kernel from its autograd function.

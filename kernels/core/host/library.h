@@ -64,7 +64,7 @@ std::tuple<Results...> in_format(at::MemoryFormat format, const std::tuple<Resul
                     results);
 }
 
-// The functions that the dispatcher calls.
+// The functions that the dispatcher calls, beside those of the operator itself.
 template <auto& op, typename Result, typename... Args>
 struct AnyEntry {
   static constexpr bool kComposite = std::is_same_v<decltype(op), Composite<Result(Args...)>&>;
@@ -79,8 +79,6 @@ struct AnyEntry {
     }
     return handle.call(std::forward<Args>(args)...);
   }
-
-  static Result formula(Args... args) { return op.formula(std::forward<Args>(args)...); }
 
   static Result autocast(Args... args) {
     return cast_and_call(kComposite ? op.formula : op.call, args...);
@@ -105,10 +103,6 @@ template <typename Result, typename... Args, Composite<Result(Args...)>& op>
 struct Entry<op> : AnyEntry<op, Result, Args...> {};
 template <typename Result, typename... Args, Operator<Result(Args...)>& op>
 struct Entry<op> : AnyEntry<op, Result, Args...> {
-  static Result kernel(Args... args) { return op.kernel(std::forward<Args>(args)...); }
-
-  static Result autograd(Args... args) { return op.autograd(std::forward<Args>(args)...); }
-
   static Result any_device(Args... args) {
     return in_format(format_of(args...), op.formula(args...));
   }
@@ -157,15 +151,15 @@ class Family {
     }
     add(always_, Key::FuncTorchBatched, Functions::vmap);
     if constexpr (Functions::kComposite) {
-      add(always_, Key::CompositeImplicitAutograd, Functions::formula);
+      add(always_, Key::CompositeImplicitAutograd, op.formula);
     } else {
-      add(kernels_, Key::CPU, Functions::kernel);
+      add(kernels_, Key::CPU, op.kernel);
 #ifdef LLTM_JIT_CUDA
-      add(kernels_, Key::CUDA, Functions::kernel);
+      add(kernels_, Key::CUDA, op.kernel);
 #endif
-      add(always_, Key::Meta, Functions::kernel);
+      add(always_, Key::Meta, op.kernel);
       add(always_, Key::CompositeExplicitAutograd, Functions::any_device);
-      add(always_, Key::Autograd, Functions::autograd);
+      add(always_, Key::Autograd, op.autograd);
     }
   }
 
