@@ -50,21 +50,23 @@ inline void check_dense(const Argument& arg) {
               " to be a dense tensor, but got layout ", arg.tensor.layout());
 }
 
+inline bool is_floating_point(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat ||
+         dtype == at::kDouble;
+}
+
 inline void check_floating_point(const Argument& arg) {
   check_dense(arg);
   const auto dtype = arg.tensor.scalar_type();
-  TORCH_CHECK(
-      dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble,
-      arg.function, "(): expected ", arg.name,
-      " to have dtype Half, BFloat16, Float or Double, but got ", dtype);
+  TORCH_CHECK(is_floating_point(dtype), arg.function, "(): expected ", arg.name,
+              " to have dtype Half, BFloat16, Float or Double, but got ", dtype);
 }
 
 inline void check_numeric(const Argument& arg) {
   check_dense(arg);
   const auto dtype = arg.tensor.scalar_type();
   const auto real = c10::isComplexType(dtype) ? c10::toRealValueType(dtype) : dtype;
-  TORCH_CHECK(c10::isIntegralType(dtype, /*includeBool=*/false) || real == at::kHalf ||
-                  real == at::kBFloat16 || real == at::kFloat || real == at::kDouble,
+  TORCH_CHECK(c10::isIntegralType(dtype, /*includeBool=*/false) || is_floating_point(real),
               arg.function, "(): expected ", arg.name, " to have a numeric dtype, but got ", dtype);
 }
 
