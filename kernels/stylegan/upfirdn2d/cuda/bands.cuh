@@ -92,30 +92,14 @@ __device__ __forceinline__ FloatSums multiply_band(const BandOperand<S>& band,
   return sums;
 }
 
-// Moves the sums on by a row if `e` is 0, and adds the e-th of a step's kDown input rows.
-template <typename S>
-__device__ __forceinline__ void add_row(const FloatSums& filtered,
-                                        const float (&vertical)[S::kTaps], int e,
-                                        FloatSums (&sums)[S::kSums + 1]) {
-#pragma unroll
-  for (int k = 0; k < S::kSums; ++k) {
-    const float tap = vertical[S::kDown == 2 ? 2 * (S::kSums - 1 - k) + e : S::kTaps - 1 - k];
-    const FloatSums& from = sums[e == 0 ? k + 1 : k];
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sums[k].value[c] = fmaf(tap, filtered.value[c], from.value[c]);
-  }
-}
-// The same for a filter that is not separable.
-template <typename S>
-__device__ __forceinline__ void add_row(const BandWindows<S>& windows,
-                                        const BandOperand<S> (&bands)[S::kTaps], int e,
-                                        FloatSums (&sums)[S::kSums + 1]) {
+// Moves the sums on by a row if `e` is 0, and adds the e-th of a step's kDown input rows:
+// add(t, from, to) adds its products with row t of the taps.
+template <typename S, typename Add>
+__device__ __forceinline__ void add_row(int e, FloatSums (&sums)[S::kSums + 1], const Add& add) {
 #pragma unroll
   for (int k = 0; k < S::kSums; ++k) {
     const int t = S::kDown == 2 ? 2 * (S::kSums - 1 - k) + e : S::kTaps - 1 - k;
-    const FloatSums filtered = multiply_band<S>(bands[t], windows), from = sums[e == 0 ? k + 1 : k];
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sums[k].value[c] = from.value[c] + filtered.value[c];
+    add(t, sums[e == 0 ? k + 1 : k].value, sums[k].value);
   }
 }
 
@@ -222,11 +206,17 @@ __device__ __forceinline__ void walk(const BandArgs& args, const BandJob<S>& job
       }
 #pragma unroll
       for (int e = 0; e < S::kTogether; ++e) {
-        if constexpr (kSeparable) {
-          add_row<S>(filtered[e], vertical, e % S::kDown, sums);
-        } else {
-          add_row<S>(windows[e], bands, e % S::kDown, sums);
-        }
+        add_row<S>(e % S::kDown, sums, [&](int t, const float (&from)[4], float (&to)[4]) {
+          if constexpr (kSeparable) {
+            const float tap = vertical[t];
+#pragma unroll
+            for (int c = 0; c < 4; ++c) to[c] = fmaf(tap, filtered[e].value[c], from[c]);
+          } else {
+            const FloatSums products = multiply_band<S>(bands[t], windows[e]);
+#pragma unroll
+            for (int c = 0; c < 4; ++c) to[c] = from[c] + products.value[c];
+          }
+        });
         if (S::kDown == 2 && e % 2 == 0) continue;
         const bool here = static_cast<unsigned>(done) < rows;
         const float factor = kSeparable ? 1 : back;
