@@ -64,12 +64,6 @@ void check_kind(const char* function, const BiasActKind& kind) {
               "(): expected clamp to be None or not negative, but got ", *kind.clamp);
 }
 
-void check_derivative(const char* function, const Tensor& grad, const BiasActKind& kind,
-                      const OptionalTensor& b) {
-  check_kind(function, kind);
-  check_bias(function, "grad", grad, "b", b, kind.dim);
-}
-
 }  // namespace
 
 void check_bias_act(const BiasActInputs& in) {
@@ -79,7 +73,8 @@ void check_bias_act(const BiasActInputs& in) {
 
 void check_backward(const BiasActBackwardInputs& in) {
   const char* function = "bias_act_backward";
-  check_derivative(function, in.grad, in.kind, in.b);
+  check_kind(function, in.kind);
+  check_bias(function, "grad", in.grad, "b", in.b, in.kind.dim);
   if (in.saved) {
     check_like({function, "saved", *in.saved}, {function, "grad", in.grad}, in.grad.sym_sizes(),
                "grad.shape");

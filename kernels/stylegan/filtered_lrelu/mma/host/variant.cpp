@@ -17,21 +17,20 @@ VariantRequest request(const FilteredLreluArgs& args, const MmaShape& shape) {
   const char* words = args.mode == Signs::Write  ? ", writes signs"
                       : args.mode == Signs::Read ? ", reads signs"
                                                  : "";
-  const auto number = [](int value) { return std::to_string(value); };
   return {"stylegan.filtered_lrelu",
           "filtered_lrelu_mma",
           {{"ELEMENT", element(args.type)},
-           {"UP", number(shape.up)},
-           {"DOWN", number(shape.down)},
-           {"UP_TAPS", number(shape.up_taps)},
-           {"DOWN_TAPS", number(shape.down_taps)},
+           {"UP", std::to_string(shape.up)},
+           {"DOWN", std::to_string(shape.down)},
+           {"UP_TAPS", std::to_string(shape.up_taps)},
+           {"DOWN_TAPS", std::to_string(shape.down_taps)},
            {"SIGNS", mode},
-           {"OUT_TILES", number(shape.out_tiles)},
-           {"IN_SLICES", number(shape.in_slices)},
-           {"WARPS", number(shape.warps)},
-           {"WHOLE", number(shape.whole)}},
-          std::string(element(args.type)) + ", up " + number(shape.up) + ", down " +
-              number(shape.down) + words};
+           {"OUT_TILES", std::to_string(shape.out_tiles)},
+           {"IN_SLICES", std::to_string(shape.in_slices)},
+           {"WARPS", std::to_string(shape.warps)},
+           {"WHOLE", std::to_string(shape.whole)}},
+          std::string(element(args.type)) + ", up " + std::to_string(shape.up) + ", down " +
+              std::to_string(shape.down) + words};
 }
 
 }  // namespace
