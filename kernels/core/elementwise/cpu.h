@@ -30,7 +30,7 @@ void elementwise_loop(const ElementwiseArgs<Op>& args) {
   });
 }
 
-// Integers are taken as unsigned, so that they wrap. The compiler vectorises this loop by itself.
+// The compiler vectorises this loop by itself.
 template <typename Op, typename integer_t>
 void integer_loop(const ElementwiseArgs<Op>& args) {
   at::parallel_for(0, args.numel, kElementwiseGrain, [&](int64_t begin, int64_t end) {
@@ -50,17 +50,9 @@ void integer_loop(const ElementwiseArgs<Op>& args) {
 template <typename Op>
 void elementwise_cpu(const ElementwiseArgs<Op>& args) {
   if constexpr (Op::kIntegers) {
-    switch (args.type) {
-      case ElementType::Int8:
-        return integer_loop<Op, uint8_t>(args);
-      case ElementType::Int16:
-        return integer_loop<Op, uint16_t>(args);
-      case ElementType::Int32:
-        return integer_loop<Op, uint32_t>(args);
-      case ElementType::Int64:
-        return integer_loop<Op, uint64_t>(args);
-      default:
-        break;
+    if (is_integer(args.type)) {
+      return dispatch_integer(args.type,
+                              [&](auto integer) { integer_loop<Op, decltype(integer)>(args); });
     }
   }
   dispatch_floating(args.type, [&](auto scalar) { elementwise_loop<Op, decltype(scalar)>(args); });

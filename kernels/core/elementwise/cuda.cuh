@@ -63,29 +63,14 @@ cudaError_t launch_elementwise_as(const ElementwiseArgs<Op>& args, cudaStream_t 
 }
 
 template <typename Op>
-cudaError_t launch_elementwise_floating(const ElementwiseArgs<Op>& args, cudaStream_t stream) {
-  return dispatch_floating(args.type, [&](auto scalar) {
-    return launch_elementwise_as<Op, decltype(scalar)>(args, stream);
-  });
-}
-
-template <typename Op>
 cudaError_t launch_elementwise(const ElementwiseArgs<Op>& args, cudaStream_t stream) {
+  const auto run = [&](auto number) {
+    return launch_elementwise_as<Op, decltype(number)>(args, stream);
+  };
   if constexpr (Op::kIntegers) {
-    switch (args.type) {
-      case ElementType::Int8:
-        return launch_elementwise_as<Op, uint8_t>(args, stream);
-      case ElementType::Int16:
-        return launch_elementwise_as<Op, uint16_t>(args, stream);
-      case ElementType::Int32:
-        return launch_elementwise_as<Op, uint32_t>(args, stream);
-      case ElementType::Int64:
-        return launch_elementwise_as<Op, uint64_t>(args, stream);
-      default:
-        break;
-    }
+    if (is_integer(args.type)) return dispatch_integer(args.type, run);
   }
-  return launch_elementwise_floating(args, stream);
+  return dispatch_floating(args.type, run);
 }
 
 }  // namespace lltm_jit

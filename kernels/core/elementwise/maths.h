@@ -20,6 +20,23 @@ namespace lltm_jit {
 // The tensors that an operator's derivative is computed from, beside the gradient of its result.
 enum class Saves : int8_t { Nothing, Inputs, Result };
 
+inline bool is_integer(ElementType type) { return type >= ElementType::Int8; }
+
+// Calls `function` with a number of the unsigned type of an integer's width: unsigned numbers wrap.
+template <typename Function>
+auto dispatch_integer(ElementType type, const Function& function) {
+  switch (type) {
+    case ElementType::Int8:
+      return function(uint8_t{});
+    case ElementType::Int16:
+      return function(uint16_t{});
+    case ElementType::Int32:
+      return function(uint32_t{});
+    default:
+      return function(uint64_t{});
+  }
+}
+
 template <typename Op>
 struct ElementwiseArgs {
   const void* inputs[Op::kInputs];  // each [numel], dense, of `type`
