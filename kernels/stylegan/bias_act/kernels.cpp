@@ -3,8 +3,6 @@
 #include <c10/util/Half.h>
 
 #include <cmath>
-#include <functional>
-#include <initializer_list>
 #include <limits>
 
 #include "core/elementwise/host.h"
@@ -24,58 +22,52 @@ struct Given {
   Tensor sums;  // for each index of `dim`
 };
 
+int64_t sum_parts_numel(const BiasActArgs& args, [[maybe_unused]] bool on_cuda) {
+#ifdef LLTM_JIT_CUDA
+  if (on_cuda) return sum_parts_numel_cuda(args);
+#endif
+  return sum_parts_numel_cpu(args);
+}
+
 // Runs a pass on checked tensors of one shape. The result has the memory format of the first.
-Given run_pass(Pass pass, const BiasAct& op,
-               std::initializer_list<std::reference_wrapper<const Tensor>> inputs,
+Given run_pass(Pass pass, const BiasAct& op, const Tensor& x, const OptionalTensor& saved,
                const OptionalTensor& b, int64_t dim, Wanted wanted) {
-  const Tensor& x = *inputs.begin();
   const KernelGuard guard(x);
   const auto format = x.suggest_memory_format();
   Given given;
-  const bool write = wanted.tensor || !x.is_cuda();  // the CPU's sums read what it wrote
-  if (write) given.tensor = empty(x.sym_sizes(), x, format);
+  // The CPU's sums read what it wrote.
+  if (wanted.tensor || !x.is_cuda()) given.tensor = empty(x.sym_sizes(), x, format);
   if (wanted.sums) given.sums = empty({x.sym_size(dim)}, x);
   if (x.is_meta()) return given;
   if (x.numel() == 0) {
     if (wanted.sums) given.sums.zero_();
     return given;
   }
-  BiasActArgs args{};
-  args.pass = pass;
-  args.op = op;
-  args.type = floating_type(x.scalar_type());
-  args.numel = x.numel();
-  std::array<Tensor, 2> dense;
-  size_t k = 0;
-  for (const Tensor& input : inputs) {
-    dense[k] = input.contiguous(format);
-    args.inputs[k] = dense[k].const_data_ptr();
-    ++k;
-  }
-  if (write) args.output = given.tensor.mutable_data_ptr();
-  args.outer = args.channels = 1;
-  args.inner = args.numel;
-  Tensor values, parts;
+  const Tensor first = x.contiguous(format), second = saved ? saved->contiguous(format) : first;
+  const OptionalTensor values = dense(b);
+  BiasActArgs args{
+      .pass = pass,
+      .type = floating_type(x.scalar_type()),
+      .op = op,
+      .inputs = {first.const_data_ptr(), second.const_data_ptr()},
+      .output = data_or_null(given.tensor),
+      .b = data_or_null(values),
+      .sums = data_or_null(given.sums),
+      .numel = x.numel(),
+      .outer = 1,
+      .channels = 1,
+      .inner = x.numel(),
+  };
   if (b || wanted.sums) {
-    const ChannelLayout layout(dense[0], dim);
+    const ChannelLayout layout(first, dim);
     args.outer = layout.outer;
     args.channels = layout.channels;
     args.inner = layout.inner;
   }
-  if (b) {
-    values = b->contiguous();
-    args.b = values.const_data_ptr();
-  }
+  Tensor parts;
   if (wanted.sums) {
-    args.sums = given.sums.mutable_data_ptr();
-    const auto sum_parts_numel = [&] {
-#ifdef LLTM_JIT_CUDA
-      if (x.is_cuda()) return sum_parts_numel_cuda(args);
-#endif
-      return sum_parts_numel_cpu(args);
-    };
     const auto accumulated = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    parts = x.new_empty({sum_parts_numel()}, x.options().dtype(accumulated));
+    parts = empty({sum_parts_numel(args, x.is_cuda())}, x, accumulated);
     args.parts = parts.mutable_data_ptr();
   }
   LLTM_JIT_RUN(x, args, bias_act_cpu, launch_bias_act);
@@ -123,15 +115,15 @@ BiasAct numbers(const BiasActKind& kind, const Tensor& x) {
 Tensor bias_act_kernel(const BiasActInputs& in) {
   check_bias_act(in);
   const int64_t dim = in.b ? bias_dim(in.kind, in.x) : 0;
-  return run_pass(Pass::Forward, numbers(in.kind, in.x), {in.x}, in.b, dim, {}).tensor;
+  return run_pass(Pass::Forward, numbers(in.kind, in.x), in.x, std::nullopt, in.b, dim, {}).tensor;
 }
 
 BiasActGradients backward_kernel(const BiasActBackwardInputs& in) {
   check_backward(in);
   const auto& [want_x, want_b] = in.output_mask;
   const int64_t dim = in.b || want_b ? bias_dim(in.kind, in.grad) : 0;
-  Given given = run_pass(Pass::Backward, numbers(in.kind, in.grad),
-                         {in.grad, in.saved ? *in.saved : in.grad}, in.b, dim, {want_x, want_b});
+  Given given = run_pass(Pass::Backward, numbers(in.kind, in.grad), in.grad, in.saved, in.b, dim,
+                         {want_x, want_b});
   return {want_x ? given.tensor : Tensor(), given.sums};
 }
 
