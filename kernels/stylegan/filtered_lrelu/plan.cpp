@@ -19,8 +19,8 @@ int64_t bytes(const FilteredLreluArgs& args, FlrTile tile) {
 
 // Whether the blocks of a launch fit in a grid, which has at most 2^31 - 1.
 bool fits_a_grid(const FilteredLreluArgs& args, FlrTile tile) {
-  const auto tiles = [](int size, int of_tile) { return (int64_t(size) + of_tile - 1) / of_tile; };
-  const int64_t of_plane = tiles(args.out_h, tile.rows) * tiles(args.out_w, tile.columns);
+  const int64_t of_plane =
+      ceil_div(int64_t(args.out_h), tile.rows) * ceil_div(int64_t(args.out_w), tile.columns);
   return args.batch * args.channels * of_plane <= std::numeric_limits<int32_t>::max();
 }
 

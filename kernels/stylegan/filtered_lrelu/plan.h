@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "stylegan/filtered_lrelu/kernels.h"
+#include "stylegan/filtered_lrelu/maths.h"
 #include "stylegan/filtered_lrelu/mma/plan.h"
 
 namespace lltm_jit {
@@ -48,12 +48,11 @@ LLTM_JIT_HOST_DEVICE int flr_taps(const FirFilter& filter) {
 }
 
 LLTM_JIT_HOST_DEVICE FlrTileLayout flr_tile_layout(const FilteredLreluArgs& args, FlrTile tile) {
-  const auto larger = [](int a, int b) { return a > b ? a : b; };
   const FirFilter &fu = args.fu, &fd = args.fd;
   FlrTileLayout result{};
-  result.v_h = (tile.rows - 1) * args.down + (fd.height > 0 ? fd.height : fd.width);
+  result.v_h = (tile.rows - 1) * args.down + height_of(fd);
   result.v_w = (tile.columns - 1) * args.down + fd.width;
-  result.x_h = (result.v_h + (fu.height > 0 ? fu.height : fu.width) - 2) / args.up + 1;
+  result.x_h = (result.v_h + height_of(fu) - 2) / args.up + 1;
   result.x_w = (result.v_w + fu.width - 2) / args.up + 1;
   result.fu = flr_taps(fu);
   result.fd = flr_taps(fd);

@@ -251,16 +251,15 @@ inline bool plan_mma(const FilteredLreluArgs& args, const MmaShape& shape, MmaPl
   if (shape.in_slices != 0 && plan->columns.slice != 0) return false;
   if (shape.whole && !is_whole(args, shape, plan->columns)) return false;
 
-  const auto divide_up = [](int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); };
   const int out_w = args.out_w + plan->columns.before, out_h = args.out_h + plan->rows.before;
-  plan->blocks = shape.in_slices ? 1 : divide_up(out_w, kSlice * shape.out_tiles);
+  plan->blocks = shape.in_slices ? 1 : ceil_div(out_w, kSlice * shape.out_tiles);
   // As many walks as a large chip has warps, but none shorter than two tiles.
   constexpr int64_t kWalks = 2112;
-  const int tiles = divide_up(out_h, kTile);
+  const int tiles = ceil_div(out_h, kTile);
   const int64_t planes = args.batch * args.channels;
-  const int most = divide_up(kWalks, planes * plan->blocks);
-  plan->segment_tiles = divide_up(divide_up(tiles, most), 2) * 2;
-  plan->segments = divide_up(tiles, plan->segment_tiles);
+  const int most = static_cast<int>(ceil_div(kWalks, planes * plan->blocks));
+  plan->segment_tiles = ceil_div(ceil_div(tiles, most), 2) * 2;
+  plan->segments = ceil_div(tiles, plan->segment_tiles);
   return planes * plan->parts() < (int64_t(1) << 30);
 }
 
