@@ -6,7 +6,6 @@
 #include <ATen/ops/selu_ops.h>
 #include <ATen/ops/softplus_ops.h>
 
-#include "core/host/result_like.h"
 #include "stylegan/bias_act/operators.h"
 
 namespace lltm_jit {

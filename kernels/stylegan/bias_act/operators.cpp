@@ -10,7 +10,6 @@
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/formula.h"
-#include "core/host/result_like.h"
 
 // Included, not compiled apart: it needs the same headers, which take half of its compile time.
 #include "stylegan/bias_act/formula.cpp"

@@ -6,7 +6,6 @@
 
 #include "core/host/checks.h"
 #include "core/launch/device.h"
-#include "stylegan/filtered_lrelu/mma/host/variant.h"
 #include "stylegan/filtered_lrelu/operators.h"
 #include "stylegan/filtered_lrelu/plan.h"
 

@@ -74,6 +74,15 @@ cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream
 
 // Describes the current device.
 cudaError_t flr_describe_gpu(FlrGpu* gpu);
+
+// The driver's handle of a kernel on tensor cores, which is compiled on first use (core/python/variant.h);
+// null if no compiler is found. Throws if the kernel does not compile, or if it would have to be loaded
+// while a CUDA graph is captured.
+const void* flr_variant(const FilteredLreluArgs& args, const MmaShape& shape);
+
+// Launches it. cudaErrorNotSupported: the call does not fit this shape, or the chip is too old or too small.
+cudaError_t launch_walks(const void* kernel, const MmaShape& shape, const FilteredLreluArgs& args,
+                         cudaStream_t stream);
 #endif
 
 }  // namespace lltm_jit

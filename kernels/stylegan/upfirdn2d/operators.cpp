@@ -12,7 +12,6 @@
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/formula.h"
-#include "core/host/result_like.h"
 #include "core/launch/device.h"
 #include "stylegan/filters.h"
 #include "stylegan/upfirdn2d/operators.h"

@@ -5,7 +5,6 @@
 #include "core/launch/driver.h"
 #include "core/launch/launch.cuh"
 #include "stylegan/filtered_lrelu/mma/call.cuh"
-#include "stylegan/filtered_lrelu/mma/host/variant.h"
 #include "stylegan/filtered_lrelu/plan.h"
 
 namespace lltm_jit {

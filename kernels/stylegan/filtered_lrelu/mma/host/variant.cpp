@@ -1,4 +1,5 @@
-#include "stylegan/filtered_lrelu/mma/host/variant.h"
+// Requests of variants/mma.cu.
+#include "stylegan/filtered_lrelu/plan.h"
 
 #ifdef LLTM_JIT_CUDA
 #include "core/python/variant.h"
