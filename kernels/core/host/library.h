@@ -10,6 +10,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/infer_schema.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -108,14 +109,8 @@ struct Entry<op> : AnyEntry<op, Result, Args...> {
   }
 };
 
-// A function to register with the dispatcher.
-struct Registration {
-  const char* name;
-  c10::DispatchKey key;
-  c10::KernelFunction function;
-  c10::impl::CppSignature signature;
-  std::unique_ptr<c10::FunctionSchema> (*schema)();  // made from the function's type
-};
+// Registers a function with the dispatcher.
+using Registration = std::function<c10::RegistrationHandleRAII()>;
 
 // Note [One wrapper a signature]
 // The dispatcher's wrappers of functions are templates, which take most of the time to compile. They
@@ -123,13 +118,17 @@ struct Registration {
 // in an object that the dispatcher counts references to. The family's list, which is never destroyed,
 // refers to each of these objects too, so that no release frees one under a call in another thread.
 template <typename Result, typename... Args>
-Registration registration(const char* name, c10::DispatchKey key, Result (*function)(Args...)) {
+Registration registration(const char* op_namespace, const char* name, c10::DispatchKey key,
+                          Result (*function)(Args...)) {
   using Function = Result(Args...);
-  return {name, key, c10::KernelFunction::makeFromUnboxedRuntimeFunction(function),
-          c10::impl::CppSignature::make<Function>(), [] {
-            return std::make_unique<c10::FunctionSchema>(
-                c10::inferFunctionSchemaFlattenedReturns<Function*>());
-          }};
+  const auto kernel = c10::KernelFunction::makeFromUnboxedRuntimeFunction(function);
+  return [=] {
+    auto schema = std::make_unique<c10::FunctionSchema>(
+        c10::inferFunctionSchemaFlattenedReturns<Function*>());
+    return c10::Dispatcher::singleton().registerImpl({name, ""}, key, kernel,
+                                                     c10::impl::CppSignature::make<Function>(),
+                                                     std::move(schema), op_namespace);
+  };
 }
 
 // The operators of a family. It knows whether they are registered.
@@ -143,7 +142,7 @@ class Family {
     using Key = c10::DispatchKey;
     op.call = Functions::call;
     const auto add = [&](std::vector<Registration>& list, Key key, auto* function) {
-      list.push_back(registration(op.name, key, function));
+      list.push_back(registration(namespace_, op.name, key, function));
     };
     if (op.autocast) {
       add(always_, Key::AutocastCPU, Functions::autocast);
@@ -168,8 +167,10 @@ class Family {
     const std::lock_guard<std::mutex> lock(mutex_);
     const QuietOverride quiet;
     Handles handles;
-    hand_over(always_, handles);
-    if (kernels) hand_over(kernels_, handles);
+    for (const auto& add : always_) handles.push_back(add());
+    if (kernels) {
+      for (const auto& add : kernels_) handles.push_back(add());
+    }
     registered_.swap(handles);
   }
 
@@ -180,14 +181,6 @@ class Family {
 
  private:
   using Handles = std::vector<c10::RegistrationHandleRAII>;
-
-  void hand_over(const std::vector<Registration>& list, Handles& handles) const {
-    for (const Registration& entry : list) {
-      handles.push_back(c10::Dispatcher::singleton().registerImpl({entry.name, ""}, entry.key,
-                                                                  entry.function, entry.signature,
-                                                                  entry.schema(), namespace_));
-    }
-  }
 
   const char* namespace_;  // the name in the dispatcher's dumps of registrations
   std::vector<Registration> always_, kernels_;
