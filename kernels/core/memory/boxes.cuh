@@ -58,42 +58,42 @@ constexpr CUtensorMapDataType map_type() {
   return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 
-// A matrix of 16-bit elements or floats in memory, for boxes of box_rows x 128 bytes in the layout that
-// core/products/wgmma.cuh describes. Rows start at multiples of 16 bytes. False if the engine cannot take it.
-template <typename scalar_t>
-bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t columns, int64_t stride,
-                int box_rows) {
-  const cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows)};
-  const cuuint64_t strides[] = {cuuint64_t(stride) * sizeof(scalar_t)};
-  const cuuint32_t box[] = {128 / sizeof(scalar_t), cuuint32_t(box_rows)}, steps[] = {1, 1};
-  return map_encoder() &&
-         map_encoder()(map, map_type<scalar_t>(), 2, const_cast<void*>(matrix), sizes, strides, box,
-                       steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
-// Describes a dense tensor, sizes given from the fastest dimension on, for boxes that lie densely
-// in shared memory. False if the engine cannot take it: a row is no multiple of 16 bytes, or a box
-// is too large.
+// Describes a tensor, with sizes, strides (in elements) and a box from the fastest dimension on. False if
+// the engine cannot take it: a stride is no multiple of 16 bytes, or a box is too large.
 template <typename scalar_t, int rank>
-bool encode_dense_map(CUtensorMap* map, const void* tensor, const int64_t (&sizes)[rank],
-                      const int (&box)[rank]) {
-  cuuint64_t all[rank], strides[rank - 1];
+bool encode(CUtensorMap* map, const void* tensor, const int64_t (&sizes)[rank],
+            const int64_t (&strides)[rank - 1], const int (&box)[rank],
+            CUtensorMapSwizzle swizzle) {
+  cuuint64_t all[rank], bytes[rank - 1];
   cuuint32_t of_box[rank], steps[rank];
-  uint64_t stride = sizeof(scalar_t);
   for (int k = 0; k < rank; ++k) {
     all[k] = static_cast<cuuint64_t>(sizes[k]);
     of_box[k] = static_cast<cuuint32_t>(box[k]);
     steps[k] = 1;
-    if (k > 0) strides[k - 1] = stride;
-    stride *= all[k];
+    if (k > 0) bytes[k - 1] = static_cast<cuuint64_t>(strides[k - 1]) * sizeof(scalar_t);
   }
-  return map_encoder() &&
-         map_encoder()(map, map_type<scalar_t>(), rank, const_cast<void*>(tensor), all, strides,
-                       of_box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return map_encoder() && map_encoder()(map, map_type<scalar_t>(), rank, const_cast<void*>(tensor),
+                                        all, bytes, of_box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                        swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// A matrix of 16-bit elements or floats in memory, for boxes of box_rows x 128 bytes in the layout that
+// core/products/wgmma.cuh describes.
+template <typename scalar_t>
+bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t columns, int64_t stride,
+                int box_rows) {
+  return encode<scalar_t, 2>(map, matrix, {columns, rows}, {stride},
+                             {128 / int(sizeof(scalar_t)), box_rows}, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+// A dense tensor, for boxes that lie densely in shared memory.
+template <typename scalar_t, int rank>
+bool encode_dense_map(CUtensorMap* map, const void* tensor, const int64_t (&sizes)[rank],
+                      const int (&box)[rank]) {
+  int64_t strides[rank - 1], stride = 1;
+  for (int k = 0; k < rank - 1; ++k) strides[k] = stride *= sizes[k];
+  return encode<scalar_t, rank>(map, tensor, sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 }  // namespace lltm_jit

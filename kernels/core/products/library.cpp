@@ -108,30 +108,29 @@ struct Precision {
   }
 };
 
+// C = A B + `rest` C, where `rest` is 0 or 1.
+void multiply(const Tensor& a, const Tensor& b, bool tf32, float rest, Tensor& c) {
+  if (tf32 && multiply_rounded(a, b, rest, c)) return;
+  const Precision precision(tf32);
+  if (a.dim() == 3) {
+    at::_ops::baddbmm_out::call(c, a, b, rest, 1, c);
+  } else {
+    at::_ops::addmm_out::call(c, a, b, rest, 1, c);
+  }
+}
+
 }  // namespace
 
 void multiply_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c) {
-  if (tf32 && multiply_rounded(a, b, 0, c)) return;
-  const Precision precision(tf32);
-  if (a.dim() == 3) {
-    at::_ops::bmm_out::call(a, b, c);
-  } else {
-    at::_ops::mm_out::call(a, b, c);
-  }
+  multiply(a, b, tf32, 0, c);
+}
+
+void add_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c) {
+  multiply(a, b, tf32, 1, c);
 }
 
 void multiply_to_floats(const Tensor& a, const Tensor& b, Tensor& c) {
   if (!multiply_in_library(a, b, 0, c)) c.copy_(at::_ops::bmm::call(a, b));
-}
-
-void add_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c) {
-  if (tf32 && multiply_rounded(a, b, 1, c)) return;
-  const Precision precision(tf32);
-  if (a.dim() == 3) {
-    at::_ops::baddbmm_out::call(c, a, b, 1, 1, c);
-  } else {
-    at::_ops::addmm_out::call(c, a, b, 1, 1, c);
-  }
 }
 
 Tensor product_of_library(const Tensor& a, const Tensor& b, bool tf32,
