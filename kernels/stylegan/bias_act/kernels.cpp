@@ -12,16 +12,6 @@
 namespace lltm_jit {
 namespace {
 
-// The results that a pass is asked for.
-struct Wanted {
-  bool tensor = true, sums = false;
-};
-
-struct Given {
-  Tensor tensor;
-  Tensor sums;  // for each index of `dim`
-};
-
 int64_t sum_parts_numel(const BiasActArgs& args, [[maybe_unused]] bool on_cuda) {
 #ifdef LLTM_JIT_CUDA
   if (on_cuda) return sum_parts_numel_cuda(args);
@@ -29,49 +19,52 @@ int64_t sum_parts_numel(const BiasActArgs& args, [[maybe_unused]] bool on_cuda) 
   return sum_parts_numel_cpu(args);
 }
 
-// Runs a pass on checked tensors of one shape. The result has the memory format of the first.
-Given run_pass(Pass pass, const BiasAct& op, const Tensor& x, const OptionalTensor& saved,
-               const OptionalTensor& b, int64_t dim, Wanted wanted) {
+// Runs a pass on checked tensors of one shape. Returns, if they are wanted, a tensor in the memory format of
+// the first, and its sums for each index of `dim`.
+std::tuple<Tensor, Tensor> run_pass(Pass pass, const BiasAct& op, const Tensor& x,
+                                    const OptionalTensor& saved, const OptionalTensor& b,
+                                    int64_t dim, std::array<bool, 2> wanted) {
   const KernelGuard guard(x);
   const auto format = x.suggest_memory_format();
-  Given given;
+  const auto& [wants_tensor, wants_sums] = wanted;
   // The CPU's sums read what it wrote.
-  if (wanted.tensor || !x.is_cuda()) given.tensor = empty(x.sym_sizes(), x, format);
-  if (wanted.sums) given.sums = empty({x.sym_size(dim)}, x);
-  if (x.is_meta()) return given;
-  if (x.numel() == 0) {
-    if (wanted.sums) given.sums.zero_();
-    return given;
+  const bool writes = wants_tensor || !x.is_cuda();
+  Tensor y = writes ? empty(x.sym_sizes(), x, format) : Tensor();
+  Tensor sums = wants_sums ? empty({x.sym_size(dim)}, x) : Tensor();
+  if (x.is_meta() || x.numel() == 0) {
+    if (wants_sums && !x.is_meta()) sums.zero_();
+    return {std::move(y), std::move(sums)};
   }
-  const Tensor first = x.contiguous(format), second = saved ? saved->contiguous(format) : first;
+  const Tensor first = x.contiguous(format);
+  const Tensor second = saved ? saved->contiguous(format) : Tensor();
   const OptionalTensor values = dense(b);
   BiasActArgs args{
       .pass = pass,
       .type = floating_type(x.scalar_type()),
       .op = op,
-      .inputs = {first.const_data_ptr(), second.const_data_ptr()},
-      .output = data_or_null(given.tensor),
+      .inputs = {first.const_data_ptr(), (saved ? second : first).const_data_ptr()},
+      .output = data_or_null(y),
       .b = data_or_null(values),
-      .sums = data_or_null(given.sums),
+      .sums = data_or_null(sums),
       .numel = x.numel(),
       .outer = 1,
       .channels = 1,
       .inner = x.numel(),
   };
-  if (b || wanted.sums) {
+  if (b || wants_sums) {
     const ChannelLayout layout(first, dim);
     args.outer = layout.outer;
     args.channels = layout.channels;
     args.inner = layout.inner;
   }
   Tensor parts;
-  if (wanted.sums) {
+  if (wants_sums) {
     const auto accumulated = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     parts = empty({sum_parts_numel(args, x.is_cuda())}, x, accumulated);
     args.parts = parts.mutable_data_ptr();
   }
   LLTM_JIT_RUN(x, args, bias_act_cpu, launch_bias_act);
-  return given;
+  return {std::move(y), std::move(sums)};
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -115,16 +108,16 @@ BiasAct numbers(const BiasActKind& kind, const Tensor& x) {
 Tensor bias_act_kernel(const BiasActInputs& in) {
   check_bias_act(in);
   const int64_t dim = in.b ? bias_dim(in.kind, in.x) : 0;
-  return run_pass(Pass::Forward, numbers(in.kind, in.x), in.x, std::nullopt, in.b, dim, {}).tensor;
+  return std::get<0>(run_pass(Pass::Forward, numbers(in.kind, in.x), in.x, std::nullopt, in.b, dim,
+                              {true, false}));
 }
 
 BiasActGradients backward_kernel(const BiasActBackwardInputs& in) {
   check_backward(in);
-  const auto& [want_x, want_b] = in.output_mask;
-  const int64_t dim = in.b || want_b ? bias_dim(in.kind, in.grad) : 0;
-  Given given = run_pass(Pass::Backward, numbers(in.kind, in.grad), in.grad, in.saved, in.b, dim,
-                         {want_x, want_b});
-  return {want_x ? given.tensor : Tensor(), given.sums};
+  const int64_t dim = in.b || in.output_mask[1] ? bias_dim(in.kind, in.grad) : 0;
+  auto [grad_x, grad_b] = run_pass(Pass::Backward, numbers(in.kind, in.grad), in.grad, in.saved,
+                                   in.b, dim, in.output_mask);
+  return {in.output_mask[0] ? grad_x : Tensor(), grad_b};
 }
 
 }  // namespace lltm_jit

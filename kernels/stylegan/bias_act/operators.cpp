@@ -2,14 +2,12 @@
 // the CPU's and CUDA's code in kernels.cpp, the formula in formula.cpp.
 #include "stylegan/bias_act/operators.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <cmath>
 
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/formula.h"
+#include "core/types/cpu.h"
 
 // Included, not compiled apart: it needs the same headers, which take half of its compile time.
 #include "stylegan/bias_act/formula.cpp"
@@ -24,16 +22,10 @@ int64_t bias_dim(const BiasActKind& kind, const Tensor& x) {
 
 Clamp rounded_clamp(const BiasActKind& kind, at::ScalarType dtype) {
   if (!kind.clamp) return kind.clamp;
-  switch (dtype) {
-    case at::kHalf:
-      return static_cast<c10::Half>(static_cast<float>(*kind.clamp));
-    case at::kBFloat16:
-      return static_cast<c10::BFloat16>(static_cast<float>(*kind.clamp));
-    case at::kFloat:
-      return static_cast<float>(*kind.clamp);
-    default:
-      return kind.clamp;
-  }
+  double rounded = 0;
+  dispatch_floating(floating_type(dtype),
+                    [&](auto number) { rounded = static_cast<decltype(number)>(*kind.clamp); });
+  return rounded;
 }
 
 void check_bias(const char* function, const char* input_name, const Tensor& input,

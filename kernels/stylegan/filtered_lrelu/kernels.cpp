@@ -33,14 +33,14 @@ int as_int(const c10::SymInt& size) {
 
 // A call's arguments, and the tensors that they point to.
 struct Call {
-  Tensor x, b, fu, fd, y, signs;
+  Tensor x, b, fu, fd, signs;
   Tensor sums;  // of the channels, if the kernel computes them
   FilteredLreluArgs args;
 
   template <typename Inputs>
-  Call(const Inputs& in, const FlrSizes& sizes, const Tensor& y_, const OptionalTensor& bias,
+  Call(const Inputs& in, const FlrSizes& sizes, const Tensor& y, const OptionalTensor& bias,
        std::optional<double> clamp)
-      : x(in.x), fu(float_taps(in.fu)), fd(float_taps(in.fd)), y(y_) {
+      : x(in.x), fu(float_taps(in.fu)), fd(float_taps(in.fd)) {
     if (bias) b = bias->contiguous();
     args = {
         .x = x.const_data_ptr(),
