@@ -68,7 +68,7 @@ __device__ __forceinline__ uint32_t transpose(uint32_t matrix) {
   return result;
 }
 
-// Loads kCount (1, 2 or 4) matrices, or their transposes, from shared memory. Each eight lanes give
+// Loads kCount (2 or 4) matrices, or their transposes, from shared memory. Each eight lanes give
 // the addresses of one matrix's rows, 16 bytes each; the other lanes may give any.
 template <bool kTransposed, int kCount>
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[kCount], uint32_t row) {
@@ -86,11 +86,9 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[kCount], uint32_t ro
   }
   if constexpr (kCount == 4) {
     LLTM_JIT_LOAD("x4", "{%0, %1, %2, %3}", "[%4];", "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]))
-  } else if constexpr (kCount == 2) {
-    LLTM_JIT_LOAD("x2", "{%0, %1}", "[%2];", "=r"(r[0]), "=r"(r[1]))
   } else {
-    static_assert(kCount == 1);
-    LLTM_JIT_LOAD("x1", "{%0}", "[%1];", "=r"(r[0]))
+    static_assert(kCount == 2);
+    LLTM_JIT_LOAD("x2", "{%0, %1}", "[%2];", "=r"(r[0]), "=r"(r[1]))
   }
 #undef LLTM_JIT_LOAD
 }
