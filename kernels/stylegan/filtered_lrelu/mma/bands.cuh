@@ -127,9 +127,9 @@ struct Bands {
   using Pair = typename K::Pair;
   // Bands may be for more taps than any filter has.
   static constexpr int kMostTaps = 24;
-  using UpTaps = ScaledTaps<smaller(K::Up::kTaps, kMostTaps)>;
-  using DownTaps = ScaledTaps<smaller(K::Down::kTaps, kMostTaps)>;
-  static constexpr int kPeriod = K::Up::kPeriod;
+  using UpTaps = ScaledTaps<smaller(K::kUpTaps, kMostTaps)>;
+  using DownTaps = ScaledTaps<smaller(K::kDownTaps, kMostTaps)>;
+  static constexpr int kPeriod = K::kUpPeriod;
 
   // Note [Eight samples]
   // With factor 4, eight columns of v need at most eight neighbouring columns of x, the last ones
@@ -141,12 +141,12 @@ struct Bands {
   Pair up_rows[kPeriod][K::kRowWindow][2];  // A: 16 rows of v by a slice of rows of x
   // B: a slice of columns of x, or eight of two, by 8 columns of v, twice.
   Pair up_columns[kPeriod][kEight ? 1 : K::kColumnWindow][2];
-  Pair down_columns[2 * K::Down::tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
+  Pair down_columns[2 * K::down().tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
 
   // `sign` is multiplied into the second product, so that v has the sign of the gain.
   __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down, const AxisPlan& rows,
                                        const AxisPlan& columns, float sign) {
-    constexpr int kFactor = K::Up::kFactor, kDown = K::Down::kFactor;
+    constexpr int kFactor = K::kUp, kDown = K::kDown;
     const int row = threadIdx.x % 32 / 4, k = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int tile = 0; tile < kPeriod; ++tile) {
@@ -155,17 +155,17 @@ struct Bands {
         const int x = kFactor * k - row - 8 * half - kTile * tile;
 #pragma unroll
         for (int s = 0; s < K::kRowWindow; ++s) {
-          const int slice = K::Up::slices_before(tile) + K::kFirstRowSlice + s;
+          const int slice = K::up().slices_before(tile) + K::kFirstRowSlice + s;
           const int t = kSlice * kFactor * slice + x + rows.up_phase;
           up_rows[tile][s][half] = make_pair<Pair>(up(t), up(t + kFactor));
         }
         if constexpr (kEight) {
           // The first of the eight columns, counted from the beginning of the first slice.
           const int first = 4 * tile + 2 * half - floor_div(columns.up_phase, kFactor) -
-                            kSlice * K::Up::first_slice(tile);
+                            kSlice * K::up().first_slice(tile);
           const auto tap = [&](int place) {
             const int column =
-                kSlice * K::Up::first_slice(tile) + place + (place < first ? kSlice : 0);
+                kSlice * K::up().first_slice(tile) + place + (place < first ? kSlice : 0);
             return sign * up(kFactor * (column - k) + x + columns.up_phase);
           };
           choice[tile][half] = (k < first ? 0x54 : 0x10) | (k + 1 < first ? 0x7600 : 0x3200);
@@ -173,14 +173,14 @@ struct Bands {
         } else {
 #pragma unroll
           for (int s = 0; s < K::kColumnWindow; ++s) {
-            const int t = kSlice * kFactor * (K::Up::first_slice(tile) + s) + x + columns.up_phase;
+            const int t = kSlice * kFactor * (K::up().first_slice(tile) + s) + x + columns.up_phase;
             up_columns[tile][s][half] = make_pair<Pair>(sign * up(t), sign * up(t + kFactor));
           }
         }
       }
     }
 #pragma unroll
-    for (int h = 0; h <= 2 * K::Down::tiles(8); ++h) {
+    for (int h = 0; h <= 2 * K::down().tiles(8); ++h) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int t = 8 * (h - 1) + k + 8 * half - kDown * row - columns.down_phase;

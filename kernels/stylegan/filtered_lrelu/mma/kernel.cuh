@@ -45,9 +45,9 @@ __device__ __forceinline__ void run_walks(const MmaCall& call) {
     const float up = UpTaps::read_tap(call.args.fu.taps, call.args.fu.width, call.args.fu.flip);
     const float down = DownTaps::read_tap(call.args.fd.taps, call.args.fd.width, call.args.fd.flip);
     const TapScale up_scale = UpTaps::template choose<scalar_t>(
-        up, K::Up::kFactor, [&](float scale, float) { return call.clamp * scale * scale; });
+        up, K::kUp, [&](float scale, float) { return call.clamp * scale * scale; });
     if (warp == 0) {
-      common.up.template set<scalar_t>(up, up_scale, K::Up::kFactor);
+      common.up.template set<scalar_t>(up, up_scale, K::kUp);
     } else {
       const float clamp = call.clamp * up_scale.scale * up_scale.scale;
       const float rounded = round_to_half(mantissa(clamp));

@@ -19,19 +19,18 @@ namespace lltm_jit {
 // 0 if there are several blocks. warps: in a block, which fills an SM. whole: rows of x and y are
 // whole tiles in accesses of 16 bytes, so that nothing is masked.
 struct MmaShape {
-  int up, down, up_taps, down_taps, out_tiles, in_slices, warps;
+  UpBand up;
+  DownBand down;
+  int out_tiles, in_slices, warps;
   bool whole;
 
-  constexpr UpBand up_band() const { return {up, up_taps}; }
-  constexpr DownBand down_band() const { return {down, down_taps}; }
-
   // Columns: tiles of v, and slices of x. Slices that are always outside of the image are left out.
-  constexpr int tiles() const { return down_band().tiles(kSlice * out_tiles); }
+  constexpr int tiles() const { return down.tiles(kSlice * out_tiles); }
   constexpr int first_column_slice() const {
-    return in_slices ? larger(up_band().first_slice(0), 0) : up_band().first_slice(0);
+    return in_slices ? larger(up.first_slice(0), 0) : up.first_slice(0);
   }
   constexpr int last_column_slice() const {
-    const int last = up_band().last_slice(tiles() - 1);
+    const int last = up.last_slice(tiles() - 1);
     return in_slices ? smaller(last, in_slices - 1) : last;
   }
   constexpr int column_slices() const { return last_column_slice() - first_column_slice() + 1; }
@@ -39,15 +38,15 @@ struct MmaShape {
   // Rows: a step makes one tile of v from a window of slices of x.
   constexpr int first_row_slice() const {
     int first = 0;
-    for (int tile = 0; tile < up_band().period(); ++tile) {
-      first = smaller(first, up_band().first_slice(tile) - up_band().slices_before(tile));
+    for (int tile = 0; tile < up.period(); ++tile) {
+      first = smaller(first, up.first_slice(tile) - up.slices_before(tile));
     }
     return first;
   }
   constexpr int row_window() const {
     int last = 0;
-    for (int tile = 0; tile < up_band().period(); ++tile) {
-      last = larger(last, up_band().last_slice(tile) - up_band().slices_before(tile));
+    for (int tile = 0; tile < up.period(); ++tile) {
+      last = larger(last, up.last_slice(tile) - up.slices_before(tile));
     }
     return (last - first_row_slice() + 2) / 2 * 2;  // even, for products with k = 16
   }
@@ -58,15 +57,15 @@ struct MmaShape {
   // others are being fetched. Rows arrive later where the memory has more to write than to read;
   // elsewhere a deeper ring is slower.
   constexpr int ring_chunks() const {
-    return row_window() + (up > down ? 3 : 2) * (up == 1 ? 2 : 1);
+    return row_window() + (up.factor > down.factor ? 3 : 2) * (up.factor == 1 ? 2 : 1);
   }
   constexpr int ring_pitch(int element) const {
     const int pairs = (column_slices() + 1) / 2;
     return element == 2 ? 16 * (2 * pairs | 1) : 4 * (16 * pairs + 4);
   }
   // Tiles of y, of 8 rows, that begin at once, and the number of tiles of v that each depends on.
-  constexpr int begun() const { return down == 1 ? 2 : 1; }
-  constexpr int row_tiles() const { return down_band().tiles(kSlice * begun()); }
+  constexpr int begun() const { return down.factor == 1 ? 2 : 1; }
+  constexpr int row_tiles() const { return down.tiles(kSlice * begun()); }
   constexpr int stage_rows() const { return kSlice * begun(); }
   constexpr int stage_pitch(int element) const { return kSlice * out_tiles * element + 16; }
   constexpr int bytes_of_warp(int element) const {
@@ -111,10 +110,10 @@ inline bool plan_axis(const MmaShape& shape, const FilteredLreluArgs& args, bool
   const int pad = rows ? args.pad_y : args.pad_x;
   // Where the first sample of v lies in the tiles of the map that is read.
   const int sign = rows ? args.sign_y + args.sign_phase_y : args.sign_x + args.sign_phase_x;
-  const int period = kSlice * shape.up, first = args.fu.width - 1;
-  const int last_down = shape.down_band().last_phase() + shape.down_taps - args.fd.width;
+  const int period = kSlice * shape.up.factor, first = args.fu.width - 1;
+  const int last_down = shape.down.last_phase + shape.down.taps - args.fd.width;
   // A map written at factor 1 may lie half a tile further on, and then so do the tiles of y.
-  const int most_before = reads && shape.down == 1 ? kSlice : 0;
+  const int most_before = reads && shape.down.factor == 1 ? kSlice : 0;
   bool found = false;
   for (int phase = 0; phase <= smaller(last_down + most_before, kTile - 1); ++phase) {
     const int before = phase >= kSlice ? most_before : 0;
@@ -123,7 +122,7 @@ inline bool plan_axis(const MmaShape& shape, const FilteredLreluArgs& args, bool
     if (reads && tile * kTile != sign - phase) continue;
     const int slices = floor_div(pad + phase - first, period);
     const int up_phase = pad + phase - slices * period;
-    if (up_phase > shape.up_band().last_phase() || (found && slices != 0)) continue;
+    if (up_phase > shape.up.last_phase || (found && slices != 0)) continue;
     *plan = {up_phase, phase - before, -slices, reads ? tile : 0, before};
     if (slices == 0) return true;
     found = true;
@@ -134,28 +133,23 @@ inline bool plan_axis(const MmaShape& shape, const FilteredLreluArgs& args, bool
 // The narrowest bands that support both paddings of a call; taps 0 if none do.
 inline MmaShape mma_bands(const FilteredLreluArgs& args, MmaPlan* plan) {
   constexpr int kClasses = 3;
-  MmaShape shape{args.up, args.down, 0, 0, 0, 0, 0, false};
   const UpBand up{args.up, class_taps(args.up, args.fu.width)};
   const DownBand down{args.down, class_taps(args.down, args.fd.width)};
-  if (up.taps == 0 || down.taps == 0) return shape;
+  if (up.taps == 0 || down.taps == 0) return {};
   for (int sum = 0; sum <= 2 * (kClasses - 1); ++sum) {
     for (int share = 0; share <= sum; ++share) {
       // A wider filter up costs less, unless there is no filter down.
       const int wider_down = down.taps == 1 ? sum - share : share;
-      UpBand wide_up = up;
-      DownBand wide_down = down;
-      for (int k = wider_down; k < sum; ++k) wide_up = wide_up.wider();
-      for (int k = 0; k < wider_down; ++k) wide_down = wide_down.wider();
+      MmaShape wide{up, down, 0, 0, 0, false};
+      for (int k = wider_down; k < sum; ++k) wide.up = wide.up.wider();
+      for (int k = 0; k < wider_down; ++k) wide.down = wide.down.wider();
       // A walk has at most two tiles of rows of y in progress.
-      if (wide_down.tiles(kTile) > 2 * args.down) continue;
-      MmaShape wide = shape;
-      wide.up_taps = wide_up.taps;
-      wide.down_taps = wide_down.taps;
+      if (wide.down.tiles(kTile) > 2 * args.down) continue;
       if (plan_axis(wide, args, true, &plan->rows) && plan_axis(wide, args, false, &plan->columns))
         return wide;
     }
   }
-  return shape;
+  return {};
 }
 
 inline int element_bytes(const FilteredLreluArgs& args) {
@@ -191,10 +185,10 @@ inline bool is_whole(const FilteredLreluArgs& args, const MmaShape& shape,
 inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
   MmaPlan plan{};
   MmaShape shape = mma_bands(args, &plan);
-  if (shape.up_taps == 0) return shape;
+  if (shape.up.taps == 0) return shape;
   const int element = element_bytes(args);
-  const bool wide = shape.up_taps != class_taps(args.up, args.fu.width) ||
-                    shape.down_taps != class_taps(args.down, args.fd.width);
+  const bool wide = shape.up.taps != class_taps(args.up, args.fu.width) ||
+                    shape.down.taps != class_taps(args.down, args.fd.width);
   // The widest tiles for which the registers suffice.
   shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
                     : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
@@ -209,7 +203,7 @@ inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
   for (;; shape.out_tiles /= 2) {
     shape.in_slices = one_block(shape.out_tiles) ? shape.out_tiles * args.down / args.up : 0;
     shape.whole = is_whole(args, shape, plan.columns);
-    const bool carries_older = shape.down_band().tiles(kTile) > args.down + 1;
+    const bool carries_older = shape.down.tiles(kTile) > args.down + 1;
     const bool many = element == 2 && !wide && shape.out_tiles * (carries_older ? 2 : 1) <= 8;
     const int room = shared_bytes - shape.shared_bytes(element);  // without warps
     const int most = many                                                                ? 16
@@ -231,7 +225,7 @@ struct SignPhases {
 };
 inline SignPhases sign_phases(const FilteredLreluArgs& args) {
   MmaPlan plan{};
-  if (mma_bands(args, &plan).up_taps == 0) return {0, 0};
+  if (mma_bands(args, &plan).up.taps == 0) return {0, 0};
   return {plan.rows.down_phase, plan.columns.down_phase};
 }
 
@@ -239,7 +233,7 @@ inline SignPhases sign_phases(const FilteredLreluArgs& args) {
 inline bool plan_mma(const FilteredLreluArgs& args, const MmaShape& shape, MmaPlan* plan) {
   const auto power = [](int factor) { return factor == 1 || factor == 2 || factor == 4; };
   if (!power(args.up) || !power(args.down) || args.type == ElementType::Double) return false;
-  if (args.fu.height != 0 || args.fd.height != 0 || !shape.up_taps || !shape.warps) return false;
+  if (args.fu.height != 0 || args.fd.height != 0 || !shape.up.taps || !shape.warps) return false;
   const bool reads = args.mode == Signs::Read;
   if (reads ? args.bias != nullptr : args.plane_sums != nullptr) return false;
   if (!plan_axis(shape, args, true, &plan->rows) || !plan_axis(shape, args, false, &plan->columns))

@@ -21,17 +21,17 @@ VariantRequest request(const FilteredLreluArgs& args, const MmaShape& shape) {
   return {"stylegan.filtered_lrelu",
           "filtered_lrelu_mma",
           {{"ELEMENT", element(args.type)},
-           {"UP", std::to_string(shape.up)},
-           {"DOWN", std::to_string(shape.down)},
-           {"UP_TAPS", std::to_string(shape.up_taps)},
-           {"DOWN_TAPS", std::to_string(shape.down_taps)},
+           {"UP", std::to_string(shape.up.factor)},
+           {"DOWN", std::to_string(shape.down.factor)},
+           {"UP_TAPS", std::to_string(shape.up.taps)},
+           {"DOWN_TAPS", std::to_string(shape.down.taps)},
            {"SIGNS", mode},
            {"OUT_TILES", std::to_string(shape.out_tiles)},
            {"IN_SLICES", std::to_string(shape.in_slices)},
            {"WARPS", std::to_string(shape.warps)},
            {"WHOLE", std::to_string(shape.whole)}},
-          std::string(element(args.type)) + ", up " + std::to_string(shape.up) + ", down " +
-              std::to_string(shape.down) + words};
+          std::string(element(args.type)) + ", up " + std::to_string(shape.up.factor) + ", down " +
+              std::to_string(shape.down.factor) + words};
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ VariantRequest request(const FilteredLreluArgs& args, const MmaShape& shape) {
 const void* flr_variant(const FilteredLreluArgs& args, const MmaShape& shape) {
   static VariantTable<const void, ElementType, Signs, int, int, int, int, int, int, int, bool>
       table;
-  return table.get({args.type, args.mode, shape.up, shape.down, shape.up_taps, shape.down_taps,
-                    shape.out_tiles, shape.in_slices, shape.warps, shape.whole},
+  return table.get({args.type, args.mode, shape.up.factor, shape.down.factor, shape.up.taps,
+                    shape.down.taps, shape.out_tiles, shape.in_slices, shape.warps, shape.whole},
                    [&] { return request(args, shape); });
 }
 

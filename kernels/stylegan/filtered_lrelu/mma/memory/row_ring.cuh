@@ -52,12 +52,11 @@ struct Place {
     first_row_tile = segment * plan.segment_tiles;
     row_tiles = min(ceil_div(call.args.out_h + rows_before(call), kTile) - first_row_tile,
                     plan.segment_tiles);
-    steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
-    row_slice = plan.rows.slice + first_row_tile * 2 * K::Down::kFactor / K::Up::kFactor;
-    column_slice = K::kFirstColumnSlice +
-                   (K::kOneBlock ? 0
-                                 : plan.columns.slice +
-                                       block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
+    steps = K::kDown * (row_tiles - 1) + K::down().tiles(kTile);
+    row_slice = plan.rows.slice + first_row_tile * 2 * K::kDown / K::kUp;
+    column_slice =
+        K::kFirstColumnSlice +
+        (K::kOneBlock ? 0 : plan.columns.slice + block * (K::kOutTiles * K::kDown / K::kUp));
     const int row = kTile * first_row_tile - rows_before(call);
     const int column = kSlice * K::kOutTiles * block - columns_before(call);
     y = static_cast<char*>(call.args.y) +
@@ -69,11 +68,11 @@ struct Place {
 
   // The number of slices of rows of x that the steps need.
   __device__ __forceinline__ int slices() const {
-    return K::Up::slices_before(steps - 1) + K::kRowWindow;
+    return K::up().slices_before(steps - 1) + K::kRowWindow;
   }
 
   // Whether the first tiles may have rows and columns that lie before y.
-  static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::Down::kFactor == 1;
+  static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::kDown == 1;
   static __device__ __forceinline__ int rows_before(const MmaCall& call) {
     return kMayBeBefore ? call.plan.rows.before : 0;
   }
@@ -85,14 +84,14 @@ struct Place {
   __device__ __forceinline__ void place_in_map(const MmaCall& call) {
     const SignMap<int>& map = call.map;
     const MmaPlan& plan = call.plan;
-    map_row = K::Down::kFactor * first_row_tile + plan.rows.sign_tile;
+    map_row = K::kDown * first_row_tile + plan.rows.sign_tile;
     end_map_row = map.tile_rows;
     const int column = block * K::kMapTilesOfBlock + floor_div(plan.columns.sign_tile, 4);
     first_map_tile = -column;
     end_map_tile = map.tile_columns - column;
     if constexpr (K::kSigns == Signs::Write) {  // only one walk writes shared tiles
       if (block + 1 < plan.blocks) end_map_tile = min(end_map_tile, K::kMapTilesOfBlock);
-      if (segment + 1 < plan.segments) end_map_row = map_row + K::Down::kFactor * row_tiles;
+      if (segment + 1 < plan.segments) end_map_row = map_row + K::kDown * row_tiles;
     }
     const int64_t first = int64_t(plane) * map.words_per_plane();
     const int64_t tile = int64_t(map_row) * map.tile_columns + column;

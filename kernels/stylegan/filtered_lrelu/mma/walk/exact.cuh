@@ -15,7 +15,7 @@ namespace lltm_jit {
 template <typename K>
 struct ExactWalk {
   using scalar_t = typename K::scalar;
-  static constexpr int kUp = K::Up::kFactor, kDown = K::Down::kFactor;
+  static constexpr int kUp = K::kUp, kDown = K::kDown;
   static constexpr int kLanes = 32;
 
   // A number, and whether it depends on an outlier.
@@ -33,10 +33,10 @@ struct ExactWalk {
   };
 
   // Rows in shared memory, which begin at the first column that a part needs.
-  static constexpr int kVColumns = kDown * (kLanes - 1) + K::Down::kTaps + kTile;
-  static constexpr int kXColumns = (kVColumns + K::Up::kTaps) / kUp + 2;
+  static constexpr int kVColumns = kDown * (kLanes - 1) + K::kDownTaps + kTile;
+  static constexpr int kXColumns = (kVColumns + K::kUpTaps) / kUp + 2;
   static constexpr int kBytes = (kVColumns + kXColumns) * int(sizeof(Sample));
-  static constexpr int kUnderWay = ceil_div(K::Down::kTaps, kDown);
+  static constexpr int kUnderWay = ceil_div(K::kDownTaps, kDown);
 
   const MmaCall& call;
   const FilteredLreluArgs& args;

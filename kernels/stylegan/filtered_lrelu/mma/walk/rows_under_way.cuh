@@ -42,7 +42,7 @@ struct DownRows {
       const int age = tile / K::kBegun, of_begun = tile % K::kBegun;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int t = kTile * age - kSlice * of_begun + k + r * 8 - K::Down::kFactor * row - phase;
+        const int t = kTile * age - kSlice * of_begun + k + r * 8 - K::kDown * row - phase;
         tiles[age][of_begun][lane()].set(r, make_pair<Pair>(down(t), down(t + 1)));
       }
     }
@@ -100,7 +100,7 @@ struct RowsUnderWay {
   }
   // The first row of the tiles that step i completes.
   static __device__ __forceinline__ int finished_row(int i) {
-    return (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor);
+    return (i + 1 - K::kRowTiles) * (kTile / K::kDown);
   }
 
   // Adds a transposed pair of tiles of v D' to the tiles of y that depend on its rows.
@@ -116,7 +116,7 @@ struct RowsUnderWay {
       for (int b = 0; b < K::kBegun; ++b) {
         FloatSums sums = zero_sums<FloatSums>();
         if (age != 0) sums = carried[kPhase == 0 ? begin - 1 : begin][b][pair];
-        if (K::Down::touches(kTile * age - kSlice * b, kSlice))
+        if (K::down().touches(kTile * age - kSlice * b, kSlice))
           sums = multiply_add(transposed, band.tiles[begin][b], sums);
         if (age == K::kRowTiles - 1) {
           stage.put(sums, b, pair, results);

@@ -10,7 +10,7 @@ struct WalkState {
   using Sums = typename K::Sums;
   using UpTaps = typename Bands<K>::UpTaps;
   static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
-  static constexpr int kFactor = K::Up::kFactor;
+  static constexpr int kFactor = K::kUp;
 
   // The inner steps: there all taps meet rows of the image, so that the bias adds the same to all of U x.
   struct InnerSteps {
@@ -45,7 +45,7 @@ struct WalkState {
     scales.begin(constants, added, finite, !kBias);
     if constexpr (kBias) {
       const int first = first_row(call, place, 0);
-      const int end = kFactor * call.args.in_h - kTile - K::Up::kTaps + 1;
+      const int end = kFactor * call.args.in_h - kTile - K::kUpTaps + 1;
       inner_steps.first = floor_div(-kFactor - first, kTile) + 1;
       inner_steps.count = max(floor_div(end - first, kTile) + 1 - inner_steps.first, 0);
       if (added == 0) inner_steps = {0, 1 << 30};
@@ -58,7 +58,7 @@ struct WalkState {
     const int first = first_row(call, place, 0);
 #pragma unroll
     for (int row = 0; row < kFactor; ++row) {
-      inner_bias[row] = scaled * sum_of_taps(up_taps, -first - row, K::Up::kTaps);
+      inner_bias[row] = scaled * sum_of_taps(up_taps, -first - row, K::kUpTaps);
     }
   }
 

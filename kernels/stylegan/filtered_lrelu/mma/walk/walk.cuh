@@ -33,7 +33,7 @@ struct Walk {
   // Reading the window early is better, unless signs need the registers.
   static constexpr bool kReadsLate = kReads && sizeof(scalar_t) == 2;
   // A window of floats is read as it is used, unless several steps share it.
-  static constexpr bool kReadsColumns = sizeof(scalar_t) == 4 && K::Up::kFactor != 4;
+  static constexpr bool kReadsColumns = sizeof(scalar_t) == 4 && K::kUp != 4;
 
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
@@ -192,7 +192,7 @@ struct Walk {
   __device__ __forceinline__ void up_rows(const Sums& start, const Place<K>& place,
                                           Pair (&rows)[K::kColumnSlices][2]) {
     const float scale = shared.scales.limits.in_scale;
-    constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
+    constexpr int kTileOfPeriod = kStep % K::kUpPeriod;
     const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
     const int in_slices = call.args.in_w / kSlice;
 #pragma unroll
@@ -221,11 +221,10 @@ struct Walk {
   // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
   __device__ __forceinline__ void up_columns(int tile, const Pair (&rows)[K::kColumnSlices][2],
                                              Sums (&v)[2]) {
-    constexpr int kUpFactor = K::Up::kFactor;
-    const auto& band = bands.up_columns[tile % K::Up::kPeriod];
-    const int begin = K::Up::first_slice(tile);
+    const auto& band = bands.up_columns[tile % K::kUpPeriod];
+    const int begin = K::up().first_slice(tile);
     const int first = larger(begin, K::kFirstColumnSlice);
-    const int last = smaller(K::Up::last_slice(tile), K::kLastColumnSlice);
+    const int last = smaller(K::up().last_slice(tile), K::kLastColumnSlice);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       v[half] = zero_sums<Sums>();
@@ -233,7 +232,7 @@ struct Walk {
         const auto row = [&](int s, int r) {
           return s >= first && s <= last ? rows[s - K::kFirstColumnSlice][r] : Pair{};
         };
-        const uint32_t choice = bands.choice[tile % K::Up::kPeriod][half];
+        const uint32_t choice = bands.choice[tile % K::kUpPeriod][half];
         const Pair a[2] = {choose_bytes(row(begin, 0), row(begin + 1, 0), choice),
                            choose_bytes(row(begin, 1), row(begin + 1, 1), choice)};
         v[half] = multiply_add(a, band[0][half], v[half]);
@@ -242,12 +241,12 @@ struct Walk {
       int s = first;
 #pragma unroll
       for (int i = 0; i < K::kColumnWindow; ++i) {
-        const int distance = kSlice * kUpFactor * s - kTile * tile;
+        const int distance = kSlice * K::kUp * s - kTile * tile;
         if (s > last) continue;
         const int l = s - K::kFirstColumnSlice;
-        if (!K::Up::touches(distance - 8 * half)) {
+        if (!K::up().touches(distance - 8 * half)) {
           ++s;
-        } else if (s < last && K::Up::touches(distance + kSlice * kUpFactor - 8 * half)) {
+        } else if (s < last && K::up().touches(distance + kSlice * K::kUp - 8 * half)) {
           const Pair a[4] = {rows[l][0], rows[l][1], rows[l + 1][0], rows[l + 1][1]};
           const Pair b[2] = {band[s - begin][half], band[s - begin + 1][half]};
           v[half] = multiply_add(a, b, v[half]);
@@ -292,11 +291,10 @@ struct Walk {
       map.end(tile);
 #pragma unroll
       for (int j = 0; j < K::kOutTiles; ++j) {
-        constexpr int kFactor = K::Down::kFactor;
-        const int distance = kTile * tile - 8 * kFactor * j;
-        if (!K::Down::touches(distance, 8)) continue;
-        const bool first = tile == 0 || !K::Down::touches(distance - kTile, 8);
-        const bool last = tile == K::kTiles - 1 || !K::Down::touches(distance + kTile, 8);
+        const int distance = kTile * tile - 8 * K::kDown * j;
+        if (!K::down().touches(distance, 8)) continue;
+        const bool first = tile == 0 || !K::down().touches(distance - kTile, 8);
+        const bool last = tile == K::kTiles - 1 || !K::down().touches(distance + kTile, 8);
         if (first) sums[j] = zero_sums<typename K::RowSums>();
         sums[j] = multiply_add(a, bands.down_columns[distance / 8 + 1], sums[j]);
         if (!last) continue;
