@@ -30,11 +30,7 @@ __device__ __forceinline__ float first_of(uint32_t pair) {
 }
 template <typename scalar_t>
 __device__ __forceinline__ float second_of(uint32_t pair) {
-  if constexpr (std::is_same_v<scalar_t, Half>) {
-    return to_opmath(scalar_t{static_cast<uint16_t>(pair >> 16)});
-  } else {
-    return __uint_as_float(pair & 0xffff0000u);
-  }
+  return to_opmath(scalar_t{static_cast<uint16_t>(pair >> 16)});
 }
 
 // The larger of a, which is not negative, and the magnitude of b. A NaN stays a NaN.
