@@ -167,13 +167,15 @@ def test_compiled_errors_are_those_of_eager_calls():
     assert expected in refusal(RuntimeError, compiled, "lstm", *given)
 
 
-DECOMPOSITIONS = {**torch.export.default_decompositions(), **lltm_jit.decompositions()}
-
-
 def exported(layer: nn.Module, x: torch.Tensor) -> torch.export.ExportedProgram:
     """For any batch size."""
     shapes = {"input": {1: torch.export.Dim("batch")}}
     return torch.export.export(layer, (x,), dynamic_shapes=shapes)
+
+
+def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    table = {**torch.export.default_decompositions(), **lltm_jit.decompositions()}
+    return program.run_decompositions(table)
 
 
 @pytest.mark.parametrize("kind", TRACED)
@@ -181,7 +183,7 @@ def test_a_decomposed_program_has_operations_of_torch_alone(kind):
     layer = LAYERS[kind](3, 4, bidirectional=True, dtype=torch.double)
     program = exported(layer, torch.randn(3, 2, 3, dtype=torch.double))
     assert "lltm_jit" in str(program.graph)
-    plain = program.run_decompositions(DECOMPOSITIONS)
+    plain = decomposed(program)
     assert "lltm_jit" not in str(plain.graph)
     more = torch.randn(3, 7, 3, dtype=torch.double)
     torch.testing.assert_close(tensors(plain.module()(more)), tensors(layer(more)))
@@ -211,7 +213,7 @@ def test_onnx_computes_the_same(kind, way, proj_size, tmp_path):
     layer = LAYERS[kind](3, 4, proj_size=proj_size)
     x, more = torch.randn(5, 2, 3), torch.randn(5, 7, 3)
     if way == "decomposed":
-        program = exported(layer, x).run_decompositions(DECOMPOSITIONS)
+        program = decomposed(exported(layer, x))
     else:
         program = exported(lltm_jit.revert(copy.deepcopy(layer)), x)
     torch.onnx.export(program, dynamo=True, verbose=False).save(tmp_path / "layer.onnx")
