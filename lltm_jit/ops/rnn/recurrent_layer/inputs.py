@@ -117,7 +117,8 @@ def refuse_misfits(
         wanted = getattr(like, what)
         for name, tensor in {**own, **given}.items():
             found = wanted if tensor is None else getattr(tensor, what)
-            cells = name == "c_0" or (name.startswith("reset_to[") and name != "reset_to[0]")
+            others = name.startswith("reset_to[") and name != "reset_to[0]"
+            cells = name == "c_0" or name.startswith("state ") or others
             kept = cells and found == torch.float and like.dtype in DTYPES[:2]
             if found != wanted and not kept:
                 error = ValueError if (name, what) == ("input", "dtype") else RuntimeError
@@ -139,8 +140,7 @@ def whole_states(
     given = _as_tuple(layer, "hx", state, count)
     rank, shape = (3, "[layers, batch, hidden]") if batched else (2, "[layers, hidden]")
     states = []
-    names = ("h_0", "c_0", *(f"state {i}" for i in range(2, count)))
-    for name, tensor, size in zip(names, given, sizes, strict=False):
+    for name, tensor, size in zip(names_of_states(count), given, sizes, strict=True):
         refuse_non_tensor(layer, name, tensor)
         if tensor.dim() != rank:
             wanted = f"{name} to have {rank} dimensions {shape}"
@@ -161,6 +161,11 @@ def _as_tuple(layer: str, name: str, state: State, count: int) -> Sequence[Tenso
         got = len(state) if isinstance(state, (tuple, list)) else type(state).__name__
         refuse(layer, f"{name} to be {wanted}", got, TypeError)
     return given
+
+
+def names_of_states(count: int) -> list[str]:
+    """The names of the tensors of ``hx`` in messages."""
+    return ["h_0", "c_0", *(f"state {i}" for i in range(2, count))][:count]
 
 
 def names_of_resets(count: int) -> list[str]:

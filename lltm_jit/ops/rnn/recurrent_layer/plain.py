@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit.ops.rnn.recurrent_layer.inputs import refuse_misfits
+from lltm_jit.ops.rnn.recurrent_layer.inputs import names_of_states, refuse_misfits
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.sequence import needs_padding, uses_tf32
@@ -51,6 +51,6 @@ def plainly(layer: TorchLayer, x: Tensor, hx: State | None) -> list[Tensor] | No
     except (RuntimeError, TypeError, AttributeError):
         # The message may name tensors that a caller of the layer never sees.
         suffixes = [suffix for k in range(layer.num_layers) for suffix in layer._suffixes(k)]
-        given = {"input": x, **dict(zip(("h_0", "c_0"), states, strict=False))}
-        refuse_misfits(layer, given, suffixes)
+        given = dict(zip(names_of_states(len(states)), states, strict=True))
+        refuse_misfits(layer, {"input": x, **given}, suffixes)
         raise
