@@ -51,8 +51,8 @@ def autocasts(tensor: torch.Tensor) -> bool:
 def refuse_wrong_types(operator: str, args: Iterable[object]) -> None:
     """Raise a TypeError for the first argument that has not the type of the operator's schema.
 
-    This is for calls that have failed: a check before each call would cost time in all of them.
-    Lists and texts are not checked.
+    This is for calls that have failed: a check before each call would cost time in all of them, and
+    a kernel's message has the argument's number, not its name. Lists and texts are not checked.
     """
     schema = getattr(torch.ops.lltm_jit, operator).default._schema
     for argument, value in zip(schema.arguments, args, strict=False):

@@ -36,8 +36,9 @@ def get_plugin(
         The module.
 
     Raises:
-        ValueError: if ``verbosity`` is neither ``"none"``, ``"brief"`` nor ``"full"``. Other errors
-            are those of :func:`lltm_jit.load`.
+        BuildError, ToolchainError, CacheError, FileNotFoundError, TypeError: as
+            :func:`lltm_jit.load`.
+        ValueError: if ``verbosity`` is neither ``"none"``, ``"brief"`` nor ``"full"``.
     """
     if verbosity not in ("none", "brief", "full"):
         wanted = "custom_ops.verbosity to be 'none', 'brief' or 'full'"

@@ -227,7 +227,10 @@ class LLTMCell(nn.Module):
         """Run one step on an input (B, I), and return ``(new_h, new_cell)``, each (B, H).
 
         The state ``(old_h, old_cell)`` has these shapes, too; zeros are used when it is left out.
-        Errors are those of :func:`lltm_cell`, and a TypeError for a state that is no pair.
+
+        Raises:
+            RuntimeError: if a shape, dtype or device does not match; see :func:`lltm_cell`.
+            TypeError: if the state is not a pair, or an argument is not a tensor.
         """
         if state is None:
             refuse_non_tensor("LLTMCell", "input", input)

@@ -116,7 +116,13 @@ def fused_leaky_relu(
         scale, impl: as for :func:`fused_bias_act`.
 
     Returns:
-        A tensor, as :func:`fused_bias_act` returns it, whose errors are also those of this call.
+        A tensor, as :func:`fused_bias_act` returns it.
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not match; the message names
+            ``fused_bias_act``.
+        ValueError: if ``impl`` is none of the above.
+        TypeError: if ``input`` or ``bias`` is not a tensor.
 
     Example:
         >>> fused_leaky_relu(torch.tensor([[-1.0, 1.0]]), torch.ones(2), scale=1.0)

@@ -198,7 +198,7 @@ def filter2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Filter a batch of images and keep its size; raises what :func:`upfirdn2d` raises.
+    """Filter a batch of images and keep its size.
 
     Args:
         x, f, flip_filter, gain, impl: see :func:`upfirdn2d`.
@@ -207,6 +207,9 @@ def filter2d(
 
     Returns:
         (N, C, H, W), plus ``padding``.
+
+    Raises:
+        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
     return _resample("filter2d", x, f, 1, 1, padding, flip_filter, gain, impl, centered=True)
 
@@ -220,7 +223,7 @@ def upsample2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Enlarge a batch of images ``up`` times; raises what :func:`upfirdn2d` raises.
+    """Enlarge a batch of images ``up`` times; see :func:`upfirdn2d`.
 
     Args:
         x, f, up, flip_filter, impl: see :func:`upfirdn2d`.
@@ -229,6 +232,9 @@ def upsample2d(
 
     Returns:
         (N, C, H * up_y, W * up_x), plus ``padding``.
+
+    Raises:
+        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
 
     Example:
         >>> upsample2d(torch.ones(1, 1, 8, 8), setup_filter([1, 3, 3, 1])).shape
@@ -246,7 +252,7 @@ def downsample2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Shrink a batch of images ``down`` times; raises what :func:`upfirdn2d` raises.
+    """Shrink a batch of images ``down`` times; see :func:`upfirdn2d`.
 
     Args:
         x, f, down, flip_filter, gain, impl: see :func:`upfirdn2d`.
@@ -255,5 +261,8 @@ def downsample2d(
 
     Returns:
         (N, C, H // down_y, W // down_x), plus what ``padding`` adds.
+
+    Raises:
+        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
     return _resample("downsample2d", x, f, 1, down, padding, flip_filter, gain, impl, centered=True)
