@@ -8,24 +8,19 @@
 namespace lltm_jit {
 
 template <typename Op, typename scalar_t, int kVec>
-__device__ __forceinline__ void elementwise_apply(const ElementwiseArgs<Op>& args, int64_t first) {
+LLTM_JIT_DEVICE void elementwise_apply(const ElementwiseArgs<Op>& args, int64_t first) {
   using opmath = opmath_t<scalar_t>;
   opmath in[Op::kInputs][kVec], out[Op::kOutputs][kVec];
-#pragma unroll
-  for (int k = 0; k < Op::kInputs; ++k) {
+  LLTM_JIT_UNROLLED(k, Op::kInputs) {
     load_pack<kVec>(static_cast<const scalar_t*>(args.inputs[k]) + first, in[k]);
   }
-#pragma unroll
-  for (int v = 0; v < kVec; ++v) {
+  LLTM_JIT_UNROLLED(v, kVec) {
     opmath x[Op::kInputs], y[Op::kOutputs];
-#pragma unroll
-    for (int k = 0; k < Op::kInputs; ++k) x[k] = in[k][v];
+    LLTM_JIT_UNROLLED(k, Op::kInputs) x[k] = in[k][v];
     args.op.apply(x, y);
-#pragma unroll
-    for (int k = 0; k < Op::kOutputs; ++k) out[k][v] = y[k];
+    LLTM_JIT_UNROLLED(k, Op::kOutputs) out[k][v] = y[k];
   }
-#pragma unroll
-  for (int k = 0; k < Op::kOutputs; ++k) {
+  LLTM_JIT_UNROLLED(k, Op::kOutputs) {
     store_pack<kVec>(static_cast<scalar_t*>(args.outputs[k]) + first, out[k]);
   }
 }

@@ -23,12 +23,12 @@ constexpr int kAccessBytes = 16;
 //
 // A kernel that fills the SMs only waits, so that its successor is set up at its end. Otherwise the
 // successor's blocks would gather on the SMs that become free first.
-__device__ __forceinline__ void wait_without_starting_successor() {
+LLTM_JIT_DEVICE void wait_without_starting_successor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void wait_for_predecessor() {
+LLTM_JIT_DEVICE void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
@@ -42,41 +42,35 @@ struct alignas(kBytes < kAccessBytes ? kBytes : kAccessBytes) Pack {
 };
 
 template <int kCount, typename scalar_t>
-__device__ __forceinline__ Pack<scalar_t, kCount> load_raw(const scalar_t* source) {
+LLTM_JIT_DEVICE Pack<scalar_t, kCount> load_raw(const scalar_t* source) {
   return *reinterpret_cast<const Pack<scalar_t, kCount>*>(source);
 }
 
 // The same if `inside`, else zeros; `source` must be readable either way. A load under a condition
 // would become a branch, and several such loads in a row would wait for each other.
 template <int kCount, typename scalar_t>
-__device__ __forceinline__ Pack<scalar_t, kCount> load_or_zero(const scalar_t* source,
-                                                               bool inside) {
+LLTM_JIT_DEVICE Pack<scalar_t, kCount> load_or_zero(const scalar_t* source, bool inside) {
   Pack<scalar_t, kCount> pack = load_raw<kCount>(source);
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) pack.values[k] = inside ? pack.values[k] : scalar_t{};
+  LLTM_JIT_UNROLLED(k, kCount) pack.values[k] = inside ? pack.values[k] : scalar_t{};
   return pack;
 }
 
 template <int kCount, typename scalar_t>
-__device__ __forceinline__ void load_pack(const scalar_t* source,
-                                          opmath_t<scalar_t> (&values)[kCount]) {
+LLTM_JIT_DEVICE void load_pack(const scalar_t* source, opmath_t<scalar_t> (&values)[kCount]) {
   const auto pack = load_raw<kCount>(source);
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) values[k] = to_opmath(pack.values[k]);
+  LLTM_JIT_UNROLLED(k, kCount) values[k] = to_opmath(pack.values[k]);
 }
 
 template <int kCount, typename scalar_t>
-__device__ __forceinline__ void store_pack(scalar_t* target,
-                                           const opmath_t<scalar_t> (&values)[kCount]) {
+LLTM_JIT_DEVICE void store_pack(scalar_t* target, const opmath_t<scalar_t> (&values)[kCount]) {
   Pack<scalar_t, kCount> pack;
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) pack.values[k] = from_opmath<scalar_t>(values[k]);
+  LLTM_JIT_UNROLLED(k, kCount) pack.values[k] = from_opmath<scalar_t>(values[k]);
   *reinterpret_cast<Pack<scalar_t, kCount>*>(target) = pack;
 }
 
 // The sum of a block's kThreads numbers, for its first thread. Call __syncthreads() before the next sum.
 template <typename T>
-__device__ __forceinline__ T block_sum(T sum) {
+LLTM_JIT_DEVICE T block_sum(T sum) {
   __shared__ T warp_sums[kThreads / 32];
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);

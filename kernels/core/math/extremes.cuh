@@ -1,9 +1,11 @@
 // The smaller and the larger of two floats; NaN if one of them is.
 #pragma once
 
+#include "core/math/scalar.h"
+
 namespace lltm_jit {
 
-__device__ __forceinline__ float smaller_or_nan(float a, float b) {
+LLTM_JIT_DEVICE float smaller_or_nan(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float smaller;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
@@ -13,7 +15,7 @@ __device__ __forceinline__ float smaller_or_nan(float a, float b) {
 #endif
 }
 
-__device__ __forceinline__ float larger_or_nan(float a, float b) {
+LLTM_JIT_DEVICE float larger_or_nan(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));

@@ -9,20 +9,20 @@ template <typename Functions>
 struct FloatOf {
   float value;
   FloatOf() = default;
-  __device__ __forceinline__ explicit FloatOf(float x) : value(x) {}
-  __device__ __forceinline__ explicit operator float() const { return value; }
+  LLTM_JIT_DEVICE explicit FloatOf(float x) : value(x) {}
+  LLTM_JIT_DEVICE explicit operator float() const { return value; }
 
-  friend __device__ __forceinline__ FloatOf operator+(FloatOf a, FloatOf b) {
+  friend LLTM_JIT_DEVICE FloatOf operator+(FloatOf a, FloatOf b) {
     return FloatOf(a.value + b.value);
   }
-  friend __device__ __forceinline__ FloatOf operator-(FloatOf a, FloatOf b) {
+  friend LLTM_JIT_DEVICE FloatOf operator-(FloatOf a, FloatOf b) {
     return FloatOf(a.value - b.value);
   }
-  friend __device__ __forceinline__ FloatOf operator-(FloatOf a) { return FloatOf(-a.value); }
-  friend __device__ __forceinline__ FloatOf operator*(FloatOf a, FloatOf b) {
+  friend LLTM_JIT_DEVICE FloatOf operator-(FloatOf a) { return FloatOf(-a.value); }
+  friend LLTM_JIT_DEVICE FloatOf operator*(FloatOf a, FloatOf b) {
     return FloatOf(a.value * b.value);
   }
-  friend __device__ __forceinline__ FloatOf operator/(FloatOf a, FloatOf b) {
+  friend LLTM_JIT_DEVICE FloatOf operator/(FloatOf a, FloatOf b) {
     return Math<FloatOf>::quotient(a, b);
   }
 };
@@ -31,24 +31,22 @@ struct FloatOf {
 template <typename Functions>
 struct FloatMath {
   using T = FloatOf<Functions>;
-  static __device__ __forceinline__ T quotient(T a, T b) { return T(__fdividef(a.value, b.value)); }
-  static __device__ __forceinline__ T log(T x) { return T(::logf(x.value)); }
-  static __device__ __forceinline__ T sqrt(T x) { return T(::sqrtf(x.value)); }
-  static __device__ __forceinline__ T sin(T x) { return T(::sinf(x.value)); }
-  static __device__ __forceinline__ T cos(T x) { return T(::cosf(x.value)); }
-  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
-  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
-  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
-    return x.value > y.value ? a : b;
-  }
+  static LLTM_JIT_DEVICE T quotient(T a, T b) { return T(__fdividef(a.value, b.value)); }
+  static LLTM_JIT_DEVICE T log(T x) { return T(::logf(x.value)); }
+  static LLTM_JIT_DEVICE T sqrt(T x) { return T(::sqrtf(x.value)); }
+  static LLTM_JIT_DEVICE T sin(T x) { return T(::sinf(x.value)); }
+  static LLTM_JIT_DEVICE T cos(T x) { return T(::cosf(x.value)); }
+  static LLTM_JIT_DEVICE T abs(T x) { return T(fabsf(x.value)); }
+  static LLTM_JIT_DEVICE T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
+  static LLTM_JIT_DEVICE T where_greater(T x, T y, T a, T b) { return x.value > y.value ? a : b; }
 };
 
-__device__ __forceinline__ float approximate_power_of_2(float x) {
+LLTM_JIT_DEVICE float approximate_power_of_2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
-__device__ __forceinline__ float approximate_inverse(float x) {
+LLTM_JIT_DEVICE float approximate_inverse(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;

@@ -17,28 +17,23 @@ namespace lltm_jit {
 
 // sums += a b without tensor cores. Each of four lanes has a quarter of the depth of its row of A and column of B.
 template <typename scalar_t>
-__device__ __forceinline__ void multiply_in_floats(float (&sums)[4], const uint32_t (&a)[4],
-                                                   const uint32_t (&b)[2]) {
+LLTM_JIT_DEVICE void multiply_in_floats(float (&sums)[4], const uint32_t (&a)[4],
+                                        const uint32_t (&b)[2]) {
   const int lane = threadIdx.x % 32;
 #pragma unroll 1  // or a kernel of many products takes ptxas a minute
   for (int quarter = 0; quarter < 4; ++quarter) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const uint32_t of_a = __shfl_sync(~0u, a[half * 2 + e / 2], lane / 4 * 4 + quarter);
-        const uint32_t of_b = __shfl_sync(~0u, b[half], (lane % 4 * 2 + e % 2) * 4 + quarter);
-        sums[e] = fmaf(first_of<scalar_t>(of_a), first_of<scalar_t>(of_b), sums[e]);
-        sums[e] = fmaf(second_of<scalar_t>(of_a), second_of<scalar_t>(of_b), sums[e]);
-      }
+    LLTM_JIT_UNROLLED2(half, 2, e, 4) {
+      const uint32_t of_a = __shfl_sync(~0u, a[half * 2 + e / 2], lane / 4 * 4 + quarter);
+      const uint32_t of_b = __shfl_sync(~0u, b[half], (lane % 4 * 2 + e % 2) * 4 + quarter);
+      sums[e] = fmaf(first_of<scalar_t>(of_a), first_of<scalar_t>(of_b), sums[e]);
+      sums[e] = fmaf(second_of<scalar_t>(of_a), second_of<scalar_t>(of_b), sums[e]);
     }
   }
 }
 
 // sums += a b. Volatile, so that the compiler keeps it between the loads and stores around it.
 template <typename scalar_t>
-__device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
-                                    const uint32_t (&b)[2]) {
+LLTM_JIT_DEVICE void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
 #define LLTM_JIT_MMA(type)                                                            \
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
@@ -53,8 +48,7 @@ __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
 #undef LLTM_JIT_MMA
 #else
   if constexpr (std::is_same_v<scalar_t, Half>) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    LLTM_JIT_UNROLLED(half, 2) {
       asm volatile(
           "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
           "{%0, %1, %2, %3};"
@@ -69,8 +63,7 @@ __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
 
 // The same for floats as TF32, with k = 8, for chips of 8.0 and later. Of A, lane l has the elements (l / 4, l %
 // 4), (l / 4 + 8, l % 4) and those four columns to the right; of B, (l % 4, l / 4) and the one four rows below.
-__device__ __forceinline__ void mma_tf32(float (&sums)[4], const uint32_t (&a)[4],
-                                         const uint32_t (&b)[2]) {
+LLTM_JIT_DEVICE void mma_tf32(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"

@@ -20,14 +20,14 @@ struct FloatSums {
 
 // a b + c, with k = 16, for operands of a 16-bit type.
 template <typename scalar_t>
-__device__ __forceinline__ FloatSums multiply_add_as(const uint32_t (&a)[4], const uint32_t (&b)[2],
-                                                     FloatSums c) {
+LLTM_JIT_DEVICE FloatSums multiply_add_as(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                          FloatSums c) {
   mma<scalar_t>(c.value, a, b);
   return c;
 }
 // The same for halves.
-__device__ __forceinline__ HalfSums multiply_add(const uint32_t (&a)[4], const uint32_t (&b)[2],
-                                                 const HalfSums& c) {
+LLTM_JIT_DEVICE HalfSums multiply_add(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                      const HalfSums& c) {
   HalfSums d;
   asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 "
       "{%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %9};"
@@ -36,22 +36,22 @@ __device__ __forceinline__ HalfSums multiply_add(const uint32_t (&a)[4], const u
         "r"(c.value[1]));
   return d;
 }
-__device__ __forceinline__ FloatSums multiply_add(const uint32_t (&a)[4], const uint32_t (&b)[2],
-                                                  const FloatSums& c) {
+LLTM_JIT_DEVICE FloatSums multiply_add(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                       const FloatSums& c) {
   return multiply_add_as<Half>(a, b, c);
 }
 
 // The same with k = 8: the left half of A and the top of B.
-__device__ __forceinline__ HalfSums multiply_add(const uint32_t (&a)[2], const uint32_t& b,
-                                                 const HalfSums& c) {
+LLTM_JIT_DEVICE HalfSums multiply_add(const uint32_t (&a)[2], const uint32_t& b,
+                                      const HalfSums& c) {
   HalfSums d;
   asm("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3}, {%4}, {%5, %6};"
       : "=r"(d.value[0]), "=r"(d.value[1])
       : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c.value[0]), "r"(c.value[1]));
   return d;
 }
-__device__ __forceinline__ FloatSums multiply_add(const uint32_t (&a)[2], const uint32_t& b,
-                                                  const FloatSums& c) {
+LLTM_JIT_DEVICE FloatSums multiply_add(const uint32_t (&a)[2], const uint32_t& b,
+                                       const FloatSums& c) {
   FloatSums d;
   asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
       "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
@@ -62,7 +62,7 @@ __device__ __forceinline__ FloatSums multiply_add(const uint32_t (&a)[2], const 
 }
 
 // The transpose of an 8 x 8 matrix.
-__device__ __forceinline__ uint32_t transpose(uint32_t matrix) {
+LLTM_JIT_DEVICE uint32_t transpose(uint32_t matrix) {
   uint32_t result;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(matrix));
   return result;
@@ -71,7 +71,7 @@ __device__ __forceinline__ uint32_t transpose(uint32_t matrix) {
 // Loads kCount (2 or 4) matrices, or their transposes, from shared memory. Each eight lanes give
 // the addresses of one matrix's rows, 16 bytes each; the other lanes may give any.
 template <bool kTransposed, int kCount>
-__device__ __forceinline__ void load_matrices(uint32_t (&r)[kCount], uint32_t row) {
+LLTM_JIT_DEVICE void load_matrices(uint32_t (&r)[kCount], uint32_t row) {
 #define LLTM_JIT_LOAD(count, names, address, ...)                                            \
   if constexpr (kTransposed) {                                                               \
     asm volatile("ldmatrix.sync.aligned.m8n8." count ".trans.shared.b16 " names ", " address \
@@ -96,7 +96,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[kCount], uint32_t ro
 // Stores the transposes of kCount (2 or 4) matrices to shared memory. Each eight lanes give the
 // addresses of one matrix's rows; the other lanes may give any.
 template <int kCount>
-__device__ __forceinline__ void store_transposed(uint32_t row, const uint32_t (&r)[kCount]) {
+LLTM_JIT_DEVICE void store_transposed(uint32_t row, const uint32_t (&r)[kCount]) {
   static_assert(kCount == 2 || kCount == 4);
 #if __CUDA_ARCH__ >= 900
   if constexpr (kCount == 4) {
@@ -111,14 +111,10 @@ __device__ __forceinline__ void store_transposed(uint32_t row, const uint32_t (&
   }
 #else
   const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int m = 0; m < kCount; ++m) {
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const uint32_t to = __shfl_sync(~0u, row, m * 8 + lane % 4 * 2 + k) + lane / 4 * 2;
-      asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(static_cast<uint16_t>(r[m] >> 16 * k))
-                   : "memory");
-    }
+  LLTM_JIT_UNROLLED2(m, kCount, k, 2) {
+    const uint32_t to = __shfl_sync(~0u, row, m * 8 + lane % 4 * 2 + k) + lane / 4 * 2;
+    asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(static_cast<uint16_t>(r[m] >> 16 * k))
+                 : "memory");
   }
 #endif
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "core/math/scalar.h"
 #include "core/memory/bulk_copy.cuh"
 
 // Only code for 9.0 alone ("9.0a") has these instructions; code for "9.0 and later" has not.
@@ -24,7 +25,7 @@ constexpr int kSwizzledRow = 64;  // elements
 // Describes eight rows, and those that follow, to the instruction: the address, the 1024 bytes from
 // eight rows to the next in units of 16 bytes, and the layout.
 template <typename scalar_t>
-__device__ __forceinline__ uint64_t matrix_descriptor(const scalar_t* rows) {
+LLTM_JIT_DEVICE uint64_t matrix_descriptor(const scalar_t* rows) {
   return shared_address(rows) >> 4 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }
 
@@ -100,7 +101,7 @@ __device__ __forceinline__ uint64_t matrix_descriptor(const scalar_t* rows) {
 // Starts a product with k = 16 and does not wait for it. Element e of lane l of warp w is the sum
 // at row 16 w + l / 4 + e / 2 % 2 * 8, column e / 4 * 8 + l % 4 * 2 + e % 2.
 template <typename scalar_t, int kN>
-__device__ __forceinline__ void wgmma(float (&sums)[kN / 2], uint64_t a, uint64_t b) {
+LLTM_JIT_DEVICE void wgmma(float (&sums)[kN / 2], uint64_t a, uint64_t b) {
   static_assert(kN % 8 == 0 && kN >= 16 && kN <= 144);
   if constexpr (std::is_same_v<scalar_t, Half>) {
     LLTM_JIT_FOR_COLUMNS(LLTM_JIT_WGMMA_HALF)
@@ -112,35 +113,31 @@ __device__ __forceinline__ void wgmma(float (&sums)[kN / 2], uint64_t a, uint64_
 // The same with halves A in registers, in mma.sync's layout for the 16 rows of each warp. The registers
 // must not change before wait_for_products() has waited for the product.
 template <int kN>
-__device__ __forceinline__ void wgmma_of_registers(float (&sums)[kN / 2], const uint32_t (&a)[4],
-                                                   uint64_t b) {
+LLTM_JIT_DEVICE void wgmma_of_registers(float (&sums)[kN / 2], const uint32_t (&a)[4], uint64_t b) {
   static_assert(kN % 8 == 0 && kN >= 16 && kN <= 144);
   LLTM_JIT_FOR_COLUMNS(LLTM_JIT_WGMMA_OF_REGISTERS)
 }
 
 // Gives registers up to the block's other warpgroups, or takes theirs, until each thread has kCount.
 template <int kCount>
-__device__ __forceinline__ void give_registers() {
+LLTM_JIT_DEVICE void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 template <int kCount>
-__device__ __forceinline__ void take_registers() {
+LLTM_JIT_DEVICE void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 // Call this before the first product whose sums or operands are in registers.
-__device__ __forceinline__ void fence_products() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
+LLTM_JIT_DEVICE void fence_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-__device__ __forceinline__ void commit_products() {
+LLTM_JIT_DEVICE void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 // Starts the product of 64 rows of A and kN rows of B, over the rows' whole length.
 template <typename scalar_t, int kN>
-__device__ __forceinline__ void begin_products(float (&sums)[kN / 2], const scalar_t* a,
-                                               const scalar_t* b) {
+LLTM_JIT_DEVICE void begin_products(float (&sums)[kN / 2], const scalar_t* a, const scalar_t* b) {
   const uint64_t a_rows = matrix_descriptor(a), b_rows = matrix_descriptor(b);
   fence_products();
 #pragma unroll
@@ -153,7 +150,7 @@ __device__ __forceinline__ void begin_products(float (&sums)[kN / 2], const scal
 
 // Waits until at most kPending of the committed groups are in flight.
 template <int kPending>
-__device__ __forceinline__ void wait_for_products() {
+LLTM_JIT_DEVICE void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 

@@ -26,21 +26,21 @@ struct OpMath<BFloat16> {
 };
 
 template <typename scalar_t>
-__device__ __forceinline__ scalar_t to_opmath(scalar_t value) {
+LLTM_JIT_DEVICE scalar_t to_opmath(scalar_t value) {
   return value;
 }
-__device__ __forceinline__ float to_opmath(Half value) {
+LLTM_JIT_DEVICE float to_opmath(Half value) {
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
   return result;
 }
-__device__ __forceinline__ float to_opmath(BFloat16 value) {
+LLTM_JIT_DEVICE float to_opmath(BFloat16 value) {
   return __uint_as_float(uint32_t(value.bits) << 16);
 }
 
 // Rounds to nearest, ties to even.
 template <typename scalar_t>
-__device__ __forceinline__ scalar_t from_opmath(opmath_t<scalar_t> value) {
+LLTM_JIT_DEVICE scalar_t from_opmath(opmath_t<scalar_t> value) {
   if constexpr (std::is_same_v<scalar_t, Half>) {
     Half result;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));

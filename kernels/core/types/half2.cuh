@@ -10,7 +10,7 @@ namespace lltm_jit {
 
 // Rounds to nearest, ties to even.
 template <typename scalar_t>
-__device__ __forceinline__ uint32_t pack2(float first, float second) {
+LLTM_JIT_DEVICE uint32_t pack2(float first, float second) {
 #if __CUDA_ARCH__ >= 800
   uint32_t pair;
   if constexpr (std::is_same_v<scalar_t, Half>) {
@@ -25,17 +25,17 @@ __device__ __forceinline__ uint32_t pack2(float first, float second) {
 }
 
 template <typename scalar_t>
-__device__ __forceinline__ float first_of(uint32_t pair) {
+LLTM_JIT_DEVICE float first_of(uint32_t pair) {
   return to_opmath(scalar_t{static_cast<uint16_t>(pair)});
 }
 template <typename scalar_t>
-__device__ __forceinline__ float second_of(uint32_t pair) {
+LLTM_JIT_DEVICE float second_of(uint32_t pair) {
   return to_opmath(scalar_t{static_cast<uint16_t>(pair >> 16)});
 }
 
 // The larger of a, which is not negative, and the magnitude of b. A NaN stays a NaN.
 template <typename scalar_t>
-__device__ __forceinline__ uint32_t max_magnitude2(uint32_t a, uint32_t b) {
+LLTM_JIT_DEVICE uint32_t max_magnitude2(uint32_t a, uint32_t b) {
   uint32_t magnitude, larger;
   if constexpr (std::is_same_v<scalar_t, Half>) {
     asm("abs.f16x2 %0, %1;" : "=r"(magnitude) : "r"(b));

@@ -83,8 +83,8 @@ __host__ __device__ inline bool sums_are_whole(const BiasActArgs& args, const Pa
 }
 
 template <typename scalar_t>
-__device__ __forceinline__ void write_sum(const BiasActArgs& args, const PassPlan& plan,
-                                          int64_t part, int64_t slot, opmath_t<scalar_t> sum) {
+LLTM_JIT_DEVICE void write_sum(const BiasActArgs& args, const PassPlan& plan, int64_t part,
+                               int64_t slot, opmath_t<scalar_t> sum) {
   if (sums_are_whole(args, plan)) {
     static_cast<scalar_t*>(args.sums)[slot] = from_opmath<scalar_t>(sum);
   } else {
@@ -115,8 +115,7 @@ __global__ void __launch_bounds__(kThreads, kRowBlocks)
   if (column < plan.period && lane < plan.lanes) {
     opmath b[kVec] = {};
     if (args.b) {
-#pragma unroll
-      for (int v = 0; v < kVec; ++v) {
+      LLTM_JIT_UNROLLED(v, kVec) {
         const int64_t channel = (column * kVec + v) / args.inner % args.channels;
         b[v] = to_opmath(static_cast<const scalar_t*>(args.b)[channel]);
       }
@@ -125,8 +124,7 @@ __global__ void __launch_bounds__(kThreads, kRowBlocks)
       const bool whole =
           vectorize && row + step <= rows.end && (row + step) * plan.period * kVec <= args.numel;
       Packs packs;
-#pragma unroll
-      for (int p = 0; p < kPacks; ++p) {
+      LLTM_JIT_UNROLLED(p, kPacks) {
         const int64_t of_pack = row + p * plan.lanes + lane;
         const int64_t first = (of_pack * plan.period + column) * kVec;
         packs.places[p] =
@@ -140,22 +138,19 @@ __global__ void __launch_bounds__(kThreads, kRowBlocks)
     }
   }
   if (!args.sums) return;
-#pragma unroll
-  for (int v = 0; v < kVec; ++v) lane_sums[v][threadIdx.x] = sums[v];
+  LLTM_JIT_UNROLLED(v, kVec) lane_sums[v][threadIdx.x] = sums[v];
   for (int lanes = plan.lanes; lanes > 1;) {
     const int half = (lanes + 1) / 2;
     __syncthreads();
     if (lane + half < lanes) {
-#pragma unroll
-      for (int v = 0; v < kVec; ++v) {
+      LLTM_JIT_UNROLLED(v, kVec) {
         lane_sums[v][threadIdx.x] += lane_sums[v][threadIdx.x + half * plan.width];
       }
     }
     lanes = half;
   }
   if (lane == 0 && column < plan.period) {
-#pragma unroll
-    for (int v = 0; v < kVec; ++v) {
+    LLTM_JIT_UNROLLED(v, kVec) {
       write_sum<scalar_t>(args, plan, part, column * kVec + v, lane_sums[v][threadIdx.x]);
     }
   }
@@ -178,8 +173,7 @@ __global__ void __launch_bounds__(kThreads, kRunBlocks)
   for (int64_t step = share.begin; step < share.end; step += kStep) {
     const bool whole = vectorize && aligned_runs && step + kStep <= share.end;
     Packs packs;
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
+    LLTM_JIT_UNROLLED(p, kPacks) {
       const int64_t index = step + p * kThreads + threadIdx.x;
       int64_t place = index;
       const int64_t outer = period.divide(place);
@@ -197,8 +191,7 @@ __global__ void __launch_bounds__(kThreads, kRunBlocks)
   }
   if (!args.sums) return;
   opmath sum = 0;
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) sum += sums[p];
+  LLTM_JIT_UNROLLED(p, kPacks) sum += sums[p];
   sum = block_sum(sum);
   if (threadIdx.x == 0) write_sum<scalar_t>(args, plan, part, channel, sum);
 }

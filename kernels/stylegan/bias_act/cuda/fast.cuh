@@ -25,19 +25,15 @@ template <>
 struct Math<ShortFloat> : FloatMath<ShortFunctions> {
   static constexpr float kLog2E = 1.442695041f;
 
-  static __device__ __forceinline__ T quotient(T a, T b) {
-    return T(a.value * approximate_inverse(b.value));
-  }
-  static __device__ __forceinline__ T exp(T x) {
-    return T(approximate_power_of_2(kLog2E * x.value));
-  }
+  static LLTM_JIT_DEVICE T quotient(T a, T b) { return T(a.value * approximate_inverse(b.value)); }
+  static LLTM_JIT_DEVICE T exp(T x) { return T(approximate_power_of_2(kLog2E * x.value)); }
   // exp(x) - 1 and tanh(x), by series where the difference would lose bits.
-  static __device__ __forceinline__ T expm1(T x) {
+  static LLTM_JIT_DEVICE T expm1(T x) {
     const float t = x.value;
     return T(fabsf(t) < 0.0125f ? fmaf(0.5f * t, t, t) : exp(x).value - 1);
   }
   // For x from 0 to 1: x times a polynomial, with a relative error of 2^-16.
-  static __device__ __forceinline__ T log1p(T x) {
+  static LLTM_JIT_DEVICE T log1p(T x) {
     constexpr float kTerms[] = {-0.0238691513f, 0.101222284f,  -0.210048690f,
                                 0.325206667f,   -0.499361366f, 0.999991596f};
     float sum = kTerms[0];
@@ -45,7 +41,7 @@ struct Math<ShortFloat> : FloatMath<ShortFunctions> {
     for (int k = 1; k < 6; ++k) sum = fmaf(sum, x.value, kTerms[k]);
     return T(x.value * sum);
   }
-  static __device__ __forceinline__ T tanh(T x) {
+  static LLTM_JIT_DEVICE T tanh(T x) {
     const float t = x.value, power = approximate_power_of_2(2 * kLog2E * t);
     return T(fabsf(t) < 0.0078f ? t : fmaf(-2.0f, approximate_inverse(1 + power), 1.0f));
   }
@@ -54,28 +50,27 @@ struct Math<ShortFloat> : FloatMath<ShortFunctions> {
 template <>
 struct Math<FullFloat> : FloatMath<FullFunctions> {
   // For divisors from 1 to 2: an approximate quotient, and one step of Newton's method.
-  static __device__ __forceinline__ T quotient(T a, T b) {
+  static LLTM_JIT_DEVICE T quotient(T a, T b) {
     const float reciprocal = approximate_inverse(b.value), quotient = a.value * reciprocal;
     return T(fmaf(fmaf(-quotient, b.value, a.value), reciprocal, quotient));
   }
-  static __device__ __forceinline__ T exp(T x) { return T(expf(x.value)); }
+  static LLTM_JIT_DEVICE T exp(T x) { return T(expf(x.value)); }
   // 2^n (1 + r + r^2 / 2 + ...) - 1 with |r| at most log(2) / 2, for x up to about 87. Below the
   // least x, the power is 0. Adding kRound rounds to an integer.
-  static __device__ __forceinline__ T expm1(T x) {
+  static LLTM_JIT_DEVICE T expm1(T x) {
     constexpr float kLeast = -88.1f, kRound = 12582912.0f;
     const float t = kLeast > x.value ? kLeast : x.value;
     const float shifted = fmaf(t, 1.442695041f, kRound), n = shifted - kRound;
     const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, t));
     float sum = 1 / 5040.f;
     constexpr float kTerms[] = {1 / 720.f, 1 / 120.f, 1 / 24.f, 1 / 6.f, 1 / 2.f, 1.f};
-#pragma unroll
-    for (int k = 0; k < 6; ++k) sum = fmaf(sum, r, kTerms[k]);
+    LLTM_JIT_UNROLLED(k, 6) sum = fmaf(sum, r, kTerms[k]);
     const float power = __uint_as_float((__float_as_uint(shifted) + 127) << 23);
     return T(fmaf(power, sum * r, power - 1));
   }
-  static __device__ __forceinline__ T tanh(T x) { return T(tanhf(x.value)); }
+  static LLTM_JIT_DEVICE T tanh(T x) { return T(tanhf(x.value)); }
   // For x from 0 to 1: x times a polynomial, with a relative error of 2^-27.
-  static __device__ __forceinline__ T log1p(T x) {
+  static LLTM_JIT_DEVICE T log1p(T x) {
     constexpr float kTerms[] = {0.00198669659f, -0.0131878266f, 0.0410065737f, -0.0818804092f,
                                 0.123779959f,   -0.16087623f,   0.198858203f,  -0.249864965f,
                                 0.333324975f,   -0.499999795f,  0.999999999f};
@@ -88,7 +83,7 @@ struct Math<FullFloat> : FloatMath<FullFunctions> {
 
 // Two 16-bit numbers at a time.
 template <typename scalar_t>
-__device__ __forceinline__ uint32_t limited_pair(uint32_t pair, uint32_t least, uint32_t most) {
+LLTM_JIT_DEVICE uint32_t limited_pair(uint32_t pair, uint32_t least, uint32_t most) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (std::is_same_v<scalar_t, Half>) {
     asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
@@ -109,17 +104,16 @@ __device__ __forceinline__ uint32_t limited_pair(uint32_t pair, uint32_t least, 
 // Note [Clamped in pairs]
 // The clamp is a value of the tensors' type, so a result may be rounded before it is clamped.
 // limit_pack() clamps rounded 16-bit results, two at a time.
-__device__ __forceinline__ ShortFloat limited(ShortFloat y, ShortFloat) { return y; }
-__device__ __forceinline__ FullFloat limited(FullFloat y, FullFloat clamp) {
+LLTM_JIT_DEVICE ShortFloat limited(ShortFloat y, ShortFloat) { return y; }
+LLTM_JIT_DEVICE FullFloat limited(FullFloat y, FullFloat clamp) {
   return FullFloat(larger_or_nan(smaller_or_nan(y.value, clamp.value), -clamp.value));
 }
 template <typename scalar_t, int kCount, typename T>
-__device__ __forceinline__ void limit_pack(Pack<scalar_t, kCount>& pack, T clamp) {
+LLTM_JIT_DEVICE void limit_pack(Pack<scalar_t, kCount>& pack, T clamp) {
   if constexpr (std::is_same_v<T, ShortFloat>) {
     const uint32_t one = from_opmath<scalar_t>(clamp.value).bits, most = one << 16 | one;
     auto* pairs = reinterpret_cast<uint32_t*>(pack.values);
-#pragma unroll
-    for (int k = 0; k < kCount / 2; ++k) {
+    LLTM_JIT_UNROLLED(k, kCount / 2) {
       pairs[k] = limited_pair<scalar_t>(pairs[k], most | 0x80008000u, most);
     }
   }
@@ -127,17 +121,17 @@ __device__ __forceinline__ void limit_pack(Pack<scalar_t, kCount>& pack, T clamp
 
 // max(t, 0); a NaN counts as 0.
 template <typename Functions>
-__device__ __forceinline__ FloatOf<Functions> positive_part(FloatOf<Functions> t) {
+LLTM_JIT_DEVICE FloatOf<Functions> positive_part(FloatOf<Functions> t) {
   return FloatOf<Functions>(fmaxf(t.value, 0.0f));
 }
 
 // exp(-x) may overflow to infinity here; its reciprocal is then 0.
-__device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {
+LLTM_JIT_DEVICE ShortFloat sigmoid(ShortFloat x) {
   return ShortFloat(
       approximate_inverse(1 + approximate_power_of_2(-Math<ShortFloat>::kLog2E * x.value)));
 }
 // tanh without the series for small numbers: accurate enough to compare with a clamp.
-__device__ __forceinline__ ShortFloat tanh_of(ShortFloat, const Sigmoids<ShortFloat>& s) {
+LLTM_JIT_DEVICE ShortFloat tanh_of(ShortFloat, const Sigmoids<ShortFloat>& s) {
   return s.of - s.of_minus;
 }
 

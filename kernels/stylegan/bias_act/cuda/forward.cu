@@ -30,8 +30,8 @@ struct ChannelPlaces {
 };
 
 template <typename scalar_t, int kVec>
-__device__ __forceinline__ void load_channels(const ChannelPlaces& places, const scalar_t* values,
-                                              int64_t pack, opmath_t<scalar_t> (&channel)[kVec]) {
+LLTM_JIT_DEVICE void load_channels(const ChannelPlaces& places, const scalar_t* values,
+                                   int64_t pack, opmath_t<scalar_t> (&channel)[kVec]) {
   int64_t place = places.kind == PackChannels::kCounted ? pack * kVec : pack;
   int64_t run = places.inner.divide(place);
   if (places.kind == PackChannels::kNext) {
@@ -40,8 +40,7 @@ __device__ __forceinline__ void load_channels(const ChannelPlaces& places, const
     return;
   }
   places.channels.divide(run);
-#pragma unroll
-  for (int v = 0; v < kVec; ++v) {
+  LLTM_JIT_UNROLLED(v, kVec) {
     channel[v] = to_opmath(values[run]);
     if (places.kind == PackChannels::kOne) continue;
     if (++place == places.inner.divisor) {
@@ -56,17 +55,15 @@ __device__ __forceinline__ void load_channels(const ChannelPlaces& places, const
 enum class PackBias { kOne, kSame, kAny };
 
 template <typename scalar_t, PackBias kind>
-__device__ __forceinline__ void load_bias(
+LLTM_JIT_DEVICE void load_bias(
     const ChannelPlaces& channels, const scalar_t* values, int64_t base,
     opmath_t<scalar_t> (&b)[kPacksOf<scalar_t>][kind == PackBias::kOne ? 1 : kVecOf<scalar_t>]) {
   constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<scalar_t>;
   if constexpr (kind == PackBias::kSame) {
     load_pack<kVec>(values + threadIdx.x % channels.channels.fast.divisor * kVec, b[0]);
-#pragma unroll
-    for (int v = 0; v < kVec * (kPacks - 1); ++v) b[v / kVec + 1][v % kVec] = b[0][v % kVec];
+    LLTM_JIT_UNROLLED(v, kVec * (kPacks - 1)) b[v / kVec + 1][v % kVec] = b[0][v % kVec];
   } else {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
+    LLTM_JIT_UNROLLED(p, kPacks) {
       const int64_t pack = base + p * kThreads + threadIdx.x;
       if constexpr (kind == PackBias::kOne) {
         const uint32_t run = channels.inner.fast.divide(static_cast<uint32_t>(pack));
@@ -102,13 +99,11 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks<kind>)
   const Index base = static_cast<Index>(blockIdx.x) * kOfBlock;
   const bool whole = vectorize && (static_cast<int64_t>(base) + kOfBlock) * kVec <= args.numel;
   Packs packs;
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
+  LLTM_JIT_UNROLLED(p, kPacks) {
     packs.places[p] = {static_cast<int64_t>(base + p * kThreads + threadIdx.x) * kVec, kVec};
   }
   if (!whole) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
+    LLTM_JIT_UNROLLED(p, kPacks) {
       const int64_t left = max(args.numel - packs.places[p].first, int64_t(0));
       packs.places[p].count = static_cast<int>(min(left, int64_t(kVec)));
     }
@@ -121,8 +116,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks<kind>)
   }
   packs.compute(
       args, numbers, [&](int p, int v) { return b[p][v % kBiases]; }, [](int, int, opmath) {});
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) limit_pack(packs.out[p], numbers.clamp);
+  LLTM_JIT_UNROLLED(p, kPacks) limit_pack(packs.out[p], numbers.clamp);
   packs.store(args, whole, vectorize);
 }
 

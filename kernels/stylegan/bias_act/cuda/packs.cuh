@@ -13,11 +13,11 @@ using arithmetic_t =
                        std::conditional_t<sizeof(scalar_t) == 4, FullFloat, scalar_t>>;
 
 template <typename T>
-__device__ __forceinline__ T plain(T value) {
+LLTM_JIT_DEVICE T plain(T value) {
   return value;
 }
-__device__ __forceinline__ float plain(ShortFloat value) { return value.value; }
-__device__ __forceinline__ float plain(FullFloat value) { return value.value; }
+LLTM_JIT_DEVICE float plain(ShortFloat value) { return value.value; }
+LLTM_JIT_DEVICE float plain(FullFloat value) { return value.value; }
 
 // The elements of a pack, and the packs that a thread has in flight: enough to hide the memory's latency,
 // with few registers. Double takes one element at a time, because its functions take long to compile.
@@ -33,33 +33,31 @@ struct PackPlaces {
   int count;
   // The part within [begin, end) of the pack at `first`.
   template <int kVec>
-  static __device__ __forceinline__ PackPlaces within(int64_t first, int64_t begin, int64_t end) {
+  static LLTM_JIT_DEVICE PackPlaces within(int64_t first, int64_t begin, int64_t end) {
     const int64_t from = max(first, begin), to = min(first + kVec, end);
     return {from, static_cast<int>(max(to - from, int64_t(0)))};
   }
 };
 
 template <int kVec, typename scalar_t>
-__device__ __forceinline__ Pack<scalar_t, kVec> load_places(const void* tensor, PackPlaces places,
-                                                            bool vectorize) {
+LLTM_JIT_DEVICE Pack<scalar_t, kVec> load_places(const void* tensor, PackPlaces places,
+                                                 bool vectorize) {
   const auto* source = static_cast<const scalar_t*>(tensor) + places.first;
   if (vectorize && places.count == kVec) return load_raw<kVec>(source);
   Pack<scalar_t, kVec> pack;
-#pragma unroll
-  for (int v = 0; v < kVec; ++v) pack.values[v] = v < places.count ? source[v] : scalar_t{};
+  LLTM_JIT_UNROLLED(v, kVec) pack.values[v] = v < places.count ? source[v] : scalar_t{};
   return pack;
 }
 
 template <int kVec, typename scalar_t>
-__device__ __forceinline__ void store_places(void* tensor, PackPlaces places, bool vectorize,
-                                             const Pack<scalar_t, kVec>& pack) {
+LLTM_JIT_DEVICE void store_places(void* tensor, PackPlaces places, bool vectorize,
+                                  const Pack<scalar_t, kVec>& pack) {
   auto* target = static_cast<scalar_t*>(tensor) + places.first;
   if (vectorize && places.count == kVec) {
     *reinterpret_cast<Pack<scalar_t, kVec>*>(target) = pack;
     return;
   }
-#pragma unroll
-  for (int v = 0; v < kVec; ++v) {
+  LLTM_JIT_UNROLLED(v, kVec) {
     if (v < places.count) target[v] = pack.values[v];
   }
 }
@@ -76,16 +74,14 @@ struct PassPacks {
 
   // `whole` has one value for all threads of a block: the packs are whole and aligned, so their
   // loads need not wait for each other. `vectorize`: whole packs are aligned.
-  __device__ __forceinline__ void load(const BiasActArgs& args, bool whole, bool vectorize) {
+  LLTM_JIT_DEVICE void load(const BiasActArgs& args, bool whole, bool vectorize) {
     if (whole) {
-#pragma unroll
-      for (int i = 0; i < kPacks * kIn; ++i) {
+      LLTM_JIT_UNROLLED(i, kPacks * kIn) {
         const auto* input = static_cast<const scalar_t*>(args.inputs[i % kIn]);
         in[i / kIn][i % kIn] = load_raw<kVec>(input + places[i / kIn].first);
       }
     } else {
-#pragma unroll
-      for (int i = 0; i < kPacks * kIn; ++i) {
+      LLTM_JIT_UNROLLED(i, kPacks * kIn) {
         in[i / kIn][i % kIn] =
             load_places<kVec, scalar_t>(args.inputs[i % kIn], places[i / kIn], vectorize);
       }
@@ -95,15 +91,13 @@ struct PassPacks {
   // Computes the results. b(p, v) is an element's bias; take(p, v, result) gets its result
   // unrounded. Elements outside `places` are zeros, and so are their dx.
   template <typename Bias, typename Take>
-  __device__ __forceinline__ void compute(const BiasActArgs& args, const BiasActNumbers<T>& numbers,
-                                          const Bias& b, const Take& take) {
+  LLTM_JIT_DEVICE void compute(const BiasActArgs& args, const BiasActNumbers<T>& numbers,
+                               const Bias& b, const Take& take) {
     with_act(args.op.act, [&](auto act) {
-#pragma unroll
-      for (int i = 0; i < kPacks * kVec; ++i) {
+      LLTM_JIT_UNROLLED(i, kPacks * kVec) {
         const int p = i / kVec, v = i % kVec;
         T x[kIn];
-#pragma unroll
-        for (int k = 0; k < kIn; ++k) x[k] = T(to_opmath(in[p][k].values[v]));
+        LLTM_JIT_UNROLLED(k, kIn) x[k] = T(to_opmath(in[p][k].values[v]));
         const auto y = plain(bias_act_step<pass, decltype(act)::value>(numbers, x, T(b(p, v))));
         out[p].values[v] = from_opmath<scalar_t>(y);
         take(p, v, y);
@@ -111,11 +105,10 @@ struct PassPacks {
     });
   }
 
-  __device__ __forceinline__ void store(const BiasActArgs& args, bool whole, bool vectorize) const {
+  LLTM_JIT_DEVICE void store(const BiasActArgs& args, bool whole, bool vectorize) const {
     if (args.output == nullptr) return;
     auto* output = static_cast<scalar_t*>(args.output);
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
+    LLTM_JIT_UNROLLED(p, kPacks) {
       if (whole) {
         *reinterpret_cast<Pack<scalar_t, kVec>*>(output + places[p].first) = out[p];
       } else {

@@ -50,7 +50,7 @@ struct Tile {
 
 // Calls function(column) for this lane's columns.
 template <typename Function>
-__device__ __forceinline__ void for_columns(int columns, const Function& function) {
+LLTM_JIT_DEVICE void for_columns(int columns, const Function& function) {
   for (int column = threadIdx.x % kWarp; column < columns; column += kWarp) function(column);
 }
 

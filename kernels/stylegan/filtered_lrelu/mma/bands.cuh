@@ -22,9 +22,7 @@ struct TapScale {
   float factor, scale;
 };
 
-__device__ __forceinline__ float round_to_half(float value) {
-  return to_opmath(from_opmath<Half>(value));
-}
+LLTM_JIT_DEVICE float round_to_half(float value) { return to_opmath(from_opmath<Half>(value)); }
 
 // A filter in the kernel's form: w[t] of Note [Bands] times scale.
 template <int kTaps>
@@ -37,13 +35,13 @@ struct ScaledTaps {
 
   static constexpr int kLast = kTaps - 1;
 
-  __device__ __forceinline__ float operator()(int t) const {
+  LLTM_JIT_DEVICE float operator()(int t) const {
     return static_cast<unsigned>(t) < kTaps ? taps[t] : 0.f;
   }
 
   // One warp calls it, with the tap from read_tap() and the scale from choose().
   template <typename scalar_t>
-  __device__ __forceinline__ void set(float tap, const TapScale& choice, int step) {
+  LLTM_JIT_DEVICE void set(float tap, const TapScale& choice, int step) {
     tap *= choice.factor;
     if constexpr (!std::is_same_v<scalar_t, float>) tap = round_to_half(tap);
     float total = 0, magnitudes = 0;
@@ -59,7 +57,7 @@ struct ScaledTaps {
   }
 
   // This lane's tap of `count` taps; a null filter is the identity.
-  static __device__ __forceinline__ float read_tap(const float* filter, int count, bool flip) {
+  static LLTM_JIT_DEVICE float read_tap(const float* filter, int count, bool flip) {
     if (lane() >= count) return 0;
     return filter ? filter[flip ? lane() : count - 1 - lane()] : 1.f;
   }
@@ -67,7 +65,7 @@ struct ScaledTaps {
   // Chooses the scale of the taps, of which a sample meets each `step`-th. constant(scale, sum) is
   // the one more number of Note [Taps in half].
   template <typename scalar_t, typename Constant>
-  static __device__ __forceinline__ TapScale choose(float tap, int step, const Constant& constant) {
+  static LLTM_JIT_DEVICE TapScale choose(float tap, int step, const Constant& constant) {
     const float sum = sum_of_phase(tap, step);
     // 1.01, because the rounded taps may add up to more.
     const int exponent = binary_exponent(1.01f * sum);
@@ -81,10 +79,10 @@ struct ScaledTaps {
   }
 
  private:
-  static __device__ __forceinline__ float warp_max(float value) {
+  static LLTM_JIT_DEVICE float warp_max(float value) {
     return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(value)));
   }
-  static __device__ __forceinline__ float sum_of_phase(float tap, int step) {
+  static LLTM_JIT_DEVICE float sum_of_phase(float tap, int step) {
     float sum = 0;
     for (int t = 0; t < kTaps; ++t) {
       const float other = fabsf(__shfl_sync(~0u, tap, t));
@@ -95,8 +93,7 @@ struct ScaledTaps {
 
   // Each lane tries one factor from 1/2 to 1.
   template <typename Constant>
-  static __device__ __forceinline__ TapScale best_choice(float tap, float factor,
-                                                         const Constant& constant) {
+  static LLTM_JIT_DEVICE TapScale best_choice(float tap, float factor, const Constant& constant) {
     const float own = kTaps == 1 ? 0.5f : 0.5f + lane() / 64.f;  // products with a 1 are exact
     float error = 0, energy = 0, sum = 0, rounded_sum = 0, magnitudes = 0;
     for (int t = 0; t < kTaps; ++t) {
@@ -116,7 +113,7 @@ struct ScaledTaps {
     return {__shfl_sync(~0u, own * factor, best), __shfl_sync(~0u, scale, best)};
   }
   // The relative error of rounding a number to half, if its exponent is in range.
-  static __device__ __forceinline__ float rounding_of(float value) {
+  static LLTM_JIT_DEVICE float rounding_of(float value) {
     return round_to_half(mantissa(value)) / mantissa(value) - 1;
   }
 };
@@ -144,45 +141,38 @@ struct Bands {
   Pair down_columns[2 * K::down().tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
 
   // `sign` is multiplied into the second product, so that v has the sign of the gain.
-  __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down, const AxisPlan& rows,
-                                       const AxisPlan& columns, float sign) {
+  LLTM_JIT_DEVICE void make(const UpTaps& up, const DownTaps& down, const AxisPlan& rows,
+                            const AxisPlan& columns, float sign) {
     constexpr int kFactor = K::kUp, kDown = K::kDown;
     const int row = threadIdx.x % 32 / 4, k = threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int tile = 0; tile < kPeriod; ++tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int x = kFactor * k - row - 8 * half - kTile * tile;
-#pragma unroll
-        for (int s = 0; s < K::kRowWindow; ++s) {
-          const int slice = K::up().slices_before(tile) + K::kFirstRowSlice + s;
-          const int t = kSlice * kFactor * slice + x + rows.up_phase;
-          up_rows[tile][s][half] = make_pair<Pair>(up(t), up(t + kFactor));
-        }
-        if constexpr (kEight) {
-          // The first of the eight columns, counted from the beginning of the first slice.
-          const int first = 4 * tile + 2 * half - floor_div(columns.up_phase, kFactor) -
-                            kSlice * K::up().first_slice(tile);
-          const auto tap = [&](int place) {
-            const int column =
-                kSlice * K::up().first_slice(tile) + place + (place < first ? kSlice : 0);
-            return sign * up(kFactor * (column - k) + x + columns.up_phase);
-          };
-          choice[tile][half] = (k < first ? 0x54 : 0x10) | (k + 1 < first ? 0x7600 : 0x3200);
-          up_columns[tile][0][half] = make_pair<Pair>(tap(k), tap(k + 1));
-        } else {
-#pragma unroll
-          for (int s = 0; s < K::kColumnWindow; ++s) {
-            const int t = kSlice * kFactor * (K::up().first_slice(tile) + s) + x + columns.up_phase;
-            up_columns[tile][s][half] = make_pair<Pair>(sign * up(t), sign * up(t + kFactor));
-          }
+    LLTM_JIT_UNROLLED2(tile, kPeriod, half, 2) {
+      const int x = kFactor * k - row - 8 * half - kTile * tile;
+      LLTM_JIT_UNROLLED(s, K::kRowWindow) {
+        const int slice = K::up().slices_before(tile) + K::kFirstRowSlice + s;
+        const int t = kSlice * kFactor * slice + x + rows.up_phase;
+        up_rows[tile][s][half] = make_pair<Pair>(up(t), up(t + kFactor));
+      }
+      if constexpr (kEight) {
+        // The first of the eight columns, counted from the beginning of the first slice.
+        const int first = 4 * tile + 2 * half - floor_div(columns.up_phase, kFactor) -
+                          kSlice * K::up().first_slice(tile);
+        const auto tap = [&](int place) {
+          const int column =
+              kSlice * K::up().first_slice(tile) + place + (place < first ? kSlice : 0);
+          return sign * up(kFactor * (column - k) + x + columns.up_phase);
+        };
+        choice[tile][half] = (k < first ? 0x54 : 0x10) | (k + 1 < first ? 0x7600 : 0x3200);
+        up_columns[tile][0][half] = make_pair<Pair>(tap(k), tap(k + 1));
+      } else {
+        LLTM_JIT_UNROLLED(s, K::kColumnWindow) {
+          const int t = kSlice * kFactor * (K::up().first_slice(tile) + s) + x + columns.up_phase;
+          up_columns[tile][s][half] = make_pair<Pair>(sign * up(t), sign * up(t + kFactor));
         }
       }
     }
 #pragma unroll
     for (int h = 0; h <= 2 * K::down().tiles(8); ++h) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      LLTM_JIT_UNROLLED(half, 2) {
         const int t = 8 * (h - 1) + k + 8 * half - kDown * row - columns.down_phase;
         down_columns[h][half] = make_pair<Pair>(down(t), down(t + 1));
       }

@@ -26,7 +26,7 @@ struct SharedLayout {
 };
 
 template <typename K>
-__device__ __forceinline__ void run_walks(const MmaCall& call) {
+LLTM_JIT_DEVICE void run_walks(const MmaCall& call) {
 #if __CUDA_ARCH__ >= 800
   using Layout = SharedLayout<K>;
   using scalar_t = typename K::scalar;

@@ -15,9 +15,9 @@
 namespace lltm_jit {
 
 // This lane, and the places of its numbers in a fragment: see Note [Fragments].
-__device__ __forceinline__ int lane() { return threadIdx.x % 32; }
-__device__ __forceinline__ int fragment_row() { return lane() / 4; }
-__device__ __forceinline__ int fragment_column() { return lane() % 4 * 2; }
+LLTM_JIT_DEVICE int lane() { return threadIdx.x % 32; }
+LLTM_JIT_DEVICE int fragment_row() { return lane() / 4; }
+LLTM_JIT_DEVICE int fragment_column() { return lane() % 4 * 2; }
 
 // Two numbers in two registers: the high halves and the low halves.
 struct SplitPair {
@@ -40,13 +40,13 @@ struct Arithmetic<float> {
 };
 
 template <typename Pair>
-__device__ __forceinline__ Pair make_pair(float first, float second);
+LLTM_JIT_DEVICE Pair make_pair(float first, float second);
 template <>
-__device__ __forceinline__ uint32_t make_pair<uint32_t>(float first, float second) {
+LLTM_JIT_DEVICE uint32_t make_pair<uint32_t>(float first, float second) {
   return pack2<Half>(first, second);
 }
 template <>
-__device__ __forceinline__ SplitPair make_pair<SplitPair>(float first, float second) {
+LLTM_JIT_DEVICE SplitPair make_pair<SplitPair>(float first, float second) {
   SplitPair pair;
   pair.high = pack2<Half>(first, second);
   pair.low = pack2<Half>(first - first_of<Half>(pair.high), second - second_of<Half>(pair.high));
@@ -54,17 +54,17 @@ __device__ __forceinline__ SplitPair make_pair<SplitPair>(float first, float sec
 }
 
 // Turns sums into operands.
-__device__ __forceinline__ void to_pairs(const HalfSums& sums, uint32_t (&pairs)[2]) {
+LLTM_JIT_DEVICE void to_pairs(const HalfSums& sums, uint32_t (&pairs)[2]) {
   pairs[0] = sums.value[0];
   pairs[1] = sums.value[1];
 }
-__device__ __forceinline__ void to_pairs(const FloatSums& sums, uint32_t (&pairs)[2]) {
+LLTM_JIT_DEVICE void to_pairs(const FloatSums& sums, uint32_t (&pairs)[2]) {
   pairs[0] = make_pair<uint32_t>(sums.value[0], sums.value[1]);
   pairs[1] = make_pair<uint32_t>(sums.value[2], sums.value[3]);
 }
 // Tensor cores subtract the high parts, exactly: one product with the identity replaces eight
 // instructions.
-__device__ __forceinline__ void to_pairs(const FloatSums& sums, SplitPair (&pairs)[2]) {
+LLTM_JIT_DEVICE void to_pairs(const FloatSums& sums, SplitPair (&pairs)[2]) {
   uint32_t high[2];
   to_pairs(sums, high);
   const int k = fragment_column(), n = fragment_row();
@@ -76,38 +76,34 @@ __device__ __forceinline__ void to_pairs(const FloatSums& sums, SplitPair (&pair
 }
 
 template <typename Sums>
-__device__ __forceinline__ Sums zero_sums() {
+LLTM_JIT_DEVICE Sums zero_sums() {
   Sums sums = {};
   return sums;
 }
 // Fills each row with one number: the first row with `top`, the second with `bottom`.
-__device__ __forceinline__ void fill_rows(HalfSums& sums, float top, float bottom) {
+LLTM_JIT_DEVICE void fill_rows(HalfSums& sums, float top, float bottom) {
   sums.value[0] = pack2<Half>(top, top);
   sums.value[1] = pack2<Half>(bottom, bottom);
 }
-__device__ __forceinline__ void fill_rows(FloatSums& sums, float top, float bottom) {
+LLTM_JIT_DEVICE void fill_rows(FloatSums& sums, float top, float bottom) {
   sums.value[0] = sums.value[1] = top;
   sums.value[2] = sums.value[3] = bottom;
 }
 // Keeps a lane's first and second column, or sets them to zero.
-__device__ __forceinline__ void mask_columns(HalfSums& sums, bool first, bool second) {
+LLTM_JIT_DEVICE void mask_columns(HalfSums& sums, bool first, bool second) {
   const uint32_t mask = (first ? 0x0000ffffu : 0u) | (second ? 0xffff0000u : 0u);
   sums.value[0] &= mask;
   sums.value[1] &= mask;
 }
-__device__ __forceinline__ void mask_columns(FloatSums& sums, bool first, bool second) {
-#pragma unroll
-  for (int e = 0; e < 4; ++e) sums.value[e] = (e % 2 == 0 ? first : second) ? sums.value[e] : 0.f;
+LLTM_JIT_DEVICE void mask_columns(FloatSums& sums, bool first, bool second) {
+  LLTM_JIT_UNROLLED(e, 4) sums.value[e] = (e % 2 == 0 ? first : second) ? sums.value[e] : 0.f;
 }
 
 template <typename Sums, int kA, int kB>
-__device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[kA], const SplitPair (&b)[kB],
-                                             Sums sums) {
+LLTM_JIT_DEVICE Sums multiply_add(const SplitPair (&a)[kA], const SplitPair (&b)[kB], Sums sums) {
   uint32_t a_high[kA], a_low[kA], b_high[kB], b_low[kB];
-#pragma unroll
-  for (int r = 0; r < kA; ++r) a_high[r] = a[r].high, a_low[r] = a[r].low;
-#pragma unroll
-  for (int r = 0; r < kB; ++r) b_high[r] = b[r].high, b_low[r] = b[r].low;
+  LLTM_JIT_UNROLLED(r, kA) a_high[r] = a[r].high, a_low[r] = a[r].low;
+  LLTM_JIT_UNROLLED(r, kB) b_high[r] = b[r].high, b_low[r] = b[r].low;
   sums = multiply_add(a_low, b_high, sums);
   sums = multiply_add(a_high, b_low, sums);
   return multiply_add(a_high, b_high, sums);
@@ -115,8 +111,7 @@ __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[kA], const Spl
 
 // a b + sums with k = 8: the high and low parts of A lie next to each other, as k = 16.
 template <typename Sums>
-__device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[2], const SplitPair& b,
-                                             Sums sums) {
+LLTM_JIT_DEVICE Sums multiply_add(const SplitPair (&a)[2], const SplitPair& b, Sums sums) {
   const uint32_t high[2] = {a[0].high, a[1].high};
   const uint32_t both[4] = {a[0].high, a[1].high, a[0].low, a[1].low}, twice[2] = {b.high, b.high};
   return multiply_add(both, twice, multiply_add(high, b.low, sums));
@@ -124,36 +119,35 @@ __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[2], const Spli
 
 // Selects bytes of `a` (0 to 3) and `b` (4 to 7) by the digits of `choice`, the last digit first. A
 // digit plus 8 fills the byte with the highest bit of the one selected.
-__device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t choice) {
+LLTM_JIT_DEVICE uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t choice) {
   uint32_t bytes;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "r"(choice));
   return bytes;
 }
-__device__ __forceinline__ SplitPair choose_bytes(const SplitPair& a, const SplitPair& b,
-                                                  uint32_t choice) {
+LLTM_JIT_DEVICE SplitPair choose_bytes(const SplitPair& a, const SplitPair& b, uint32_t choice) {
   return {choose_bytes(a.high, b.high, choice), choose_bytes(a.low, b.low, choice)};
 }
 
-__device__ __forceinline__ uint32_t half2_multiply(uint32_t a, uint32_t b) {
+LLTM_JIT_DEVICE uint32_t half2_multiply(uint32_t a, uint32_t b) {
   uint32_t product;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
 }
 
-__device__ __forceinline__ uint32_t transpose_pair(uint32_t pair) { return transpose(pair); }
-__device__ __forceinline__ SplitPair transpose_pair(const SplitPair& pair) {
+LLTM_JIT_DEVICE uint32_t transpose_pair(uint32_t pair) { return transpose(pair); }
+LLTM_JIT_DEVICE SplitPair transpose_pair(const SplitPair& pair) {
   return {transpose(pair.high), transpose(pair.low)};
 }
 
 // 2^n, for n from -126 to 127.
-__device__ __forceinline__ float power_of_two(int n) { return __uint_as_float((n + 127) << 23); }
+LLTM_JIT_DEVICE float power_of_two(int n) { return __uint_as_float((n + 127) << 23); }
 // The n of the largest power of two that is at most x, which is positive; -127 for 0.
-__device__ __forceinline__ int binary_exponent(float x) {
+LLTM_JIT_DEVICE int binary_exponent(float x) {
   return static_cast<int>(__float_as_uint(x) >> 23) - 127;
 }
 
 // A number's magnitude, scaled by a power of two to be at least 1 and below 2.
-__device__ __forceinline__ float mantissa(float x) {
+LLTM_JIT_DEVICE float mantissa(float x) {
   return __uint_as_float((__float_as_uint(x) & 0x007fffffu) | 0x3f800000u);
 }
 

@@ -91,8 +91,7 @@ struct BandJob {
              (first_plane + int64_t(lane_plane)) * strip.x_plane + begin;
     lane_target = lane_plane * S::kRows * strip.row_bytes;
     const int p = lane / 4 / args.blocks;
-#pragma unroll
-    for (int k = 0; k < S::kDown; ++k) {
+    LLTM_JIT_UNROLLED(k, S::kDown) {
       const int part = k == 0 ? lane % 4 * 8 : 32 + lane % 4 * 4;
       const int at = window + lane / 4 % args.blocks * S::kStep + part;
       reads[k] = p < planes && at >= begin && at < end;
@@ -101,15 +100,14 @@ struct BandJob {
     const int block = lane % 4 * 2, of_tensor = block / args.blocks;
     plane = first_plane + int64_t(of_tensor);
     column = (first_block + block % args.blocks) * 16 + lane / 4 * 2;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
+    LLTM_JIT_UNROLLED(h, 2) {
       writes[h] = of_tensor < planes && column + 16 * h < strip.horizontal.out;
     }
   }
 
   // Starts to copy the rows of a stage to shared memory at `target`.
-  __device__ __forceinline__ void fetch(const BandArgs& args, int stage, uint32_t target,
-                                        CopyBarrier& barrier) const {
+  LLTM_JIT_DEVICE void fetch(const BandArgs& args, int stage, uint32_t target,
+                             CopyBarrier& barrier) const {
     const StripArgs& strip = args.strip;
     const int from = first_row + stage * S::kRows, height = strip.vertical.in;
     if (threadIdx.x % 32 == 0) {

@@ -15,23 +15,20 @@ struct BandOperand {
 
   BandOperand() = default;
   // `taps` times `scale`.
-  __device__ __forceinline__ BandOperand(const float* taps, int lead, float scale) {
+  LLTM_JIT_DEVICE BandOperand(const float* taps, int lead, float scale) {
     using scalar_t = typename S::scalar_t;
     const int lane_row = threadIdx.x % 32 / 4, lane_k = threadIdx.x % 4;
-#pragma unroll
-    for (int w = 0; w < S::kProducts * 4; ++w) {
+    LLTM_JIT_UNROLLED(w, S::kProducts * 4) {
       const int high = w / 2 % 2, product = w / 4;
       const int column =
           product < 2 ? lane_k * 8 + product * 4 + high * 2 : 32 + lane_k * 4 + high * 2;
       const int row = lane_row * 2 + w % 2;
       float rest[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
+      LLTM_JIT_UNROLLED(e, 2) {
         const int t = column + e - lead - row * S::kDown;
         rest[e] = static_cast<unsigned>(t) < static_cast<unsigned>(S::kTaps) ? taps[t] * scale : 0;
       }
-#pragma unroll
-      for (int part = 0; part < S::kParts; ++part) {
+      LLTM_JIT_UNROLLED(part, S::kParts) {
         const uint32_t pair = pack2<scalar_t>(rest[0], rest[1]);
         words[part][w / 4][w % 4] = pair;
         rest[0] -= first_of<scalar_t>(pair);
@@ -42,13 +39,13 @@ struct BandOperand {
 };
 
 // An exponent that brings the largest tap to about 2^8, so that its last part is not denormal.
-__device__ __forceinline__ int scale_of_taps(const float* taps, int count) {
+LLTM_JIT_DEVICE int scale_of_taps(const float* taps, int count) {
   float largest = 0;
   for (int t = 0; t < count; ++t) largest = fmaxf(largest, fabsf(taps[t]));
   const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
   return min(max(8 - exponent, -126), 126);
 }
-__device__ __forceinline__ float power_of_two(int exponent) {
+LLTM_JIT_DEVICE float power_of_two(int exponent) {
   return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
 }
 
@@ -58,12 +55,11 @@ struct BandWindows {
   uint32_t words[S::kProducts][2];
 };
 template <typename S>
-__device__ __forceinline__ BandWindows<S> load_windows(const uint32_t (&from)[S::kDown]) {
+LLTM_JIT_DEVICE BandWindows<S> load_windows(const uint32_t (&from)[S::kDown]) {
   BandWindows<S> windows;
   uint32_t four[4];
   load_words<4>(from[0], four);
-#pragma unroll
-  for (int k = 0; k < 4; ++k) windows.words[k / 2][k % 2] = four[k];
+  LLTM_JIT_UNROLLED(k, 4) windows.words[k / 2][k % 2] = four[k];
   if constexpr (S::kDown == 2) load_words<2>(from[1], windows.words[2]);
   return windows;
 }
@@ -71,20 +67,17 @@ __device__ __forceinline__ BandWindows<S> load_windows(const uint32_t (&from)[S:
 // band * windows, the smallest parts of the taps first, in one sum or in one for each part. With few FMAs
 // to overlap, separate sums pay: fewer products wait for each other, which outweighs the additions.
 template <typename S>
-__device__ __forceinline__ FloatSums multiply_band(const BandOperand<S>& band,
-                                                   const BandWindows<S>& windows) {
+LLTM_JIT_DEVICE FloatSums multiply_band(const BandOperand<S>& band, const BandWindows<S>& windows) {
   FloatSums sums = {};
 #pragma unroll
   for (int part = S::kParts - 1; part >= 0; --part) {
     FloatSums products = {};
     if constexpr (!S::kSplit) products = sums;
-#pragma unroll
-    for (int k = 0; k < S::kProducts; ++k) {
+    LLTM_JIT_UNROLLED(k, S::kProducts) {
       products =
           multiply_add_as<typename S::scalar_t>(band.words[part][k], windows.words[k], products);
     }
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
+    LLTM_JIT_UNROLLED(c, 4) {
       const bool add = S::kSplit && part < S::kParts - 1;
       sums.value[c] = add ? sums.value[c] + products.value[c] : products.value[c];
     }
@@ -95,9 +88,8 @@ __device__ __forceinline__ FloatSums multiply_band(const BandOperand<S>& band,
 // Moves the sums on by a row if `e` is 0, and adds the e-th of a step's kDown input rows:
 // add(t, from, to) adds its products with row t of the taps.
 template <typename S, typename Add>
-__device__ __forceinline__ void add_row(int e, FloatSums (&sums)[S::kSums + 1], const Add& add) {
-#pragma unroll
-  for (int k = 0; k < S::kSums; ++k) {
+LLTM_JIT_DEVICE void add_row(int e, FloatSums (&sums)[S::kSums + 1], const Add& add) {
+  LLTM_JIT_UNROLLED(k, S::kSums) {
     const int t = S::kDown == 2 ? 2 * (S::kSums - 1 - k) + e : S::kTaps - 1 - k;
     add(t, sums[e == 0 ? k + 1 : k].value, sums[k].value);
   }
@@ -105,8 +97,7 @@ __device__ __forceinline__ void add_row(int e, FloatSums (&sums)[S::kSums + 1], 
 
 // Stores two neighbouring results; `rest` becomes NaN if one of them is not finite.
 template <typename scalar_t>
-__device__ __forceinline__ void write_pair(scalar_t* target, float first, float second,
-                                           uint32_t& rest) {
+LLTM_JIT_DEVICE void write_pair(scalar_t* target, float first, float second, uint32_t& rest) {
   const uint32_t pair = pack2<scalar_t>(first, second);
   if constexpr (std::is_same_v<scalar_t, Half>) {
     asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(rest) : "r"(pair), "r"(0));
@@ -136,19 +127,18 @@ __device__ __noinline__ void write_directly(const BandArgs& args) {
 
 // The number of input rows of a strip.
 template <typename S>
-__device__ __forceinline__ int band_rows(const StripArgs& strip) {
+LLTM_JIT_DEVICE int band_rows(const StripArgs& strip) {
   return (strip.rows + S::kLead) * S::kDown;
 }
 template <typename S>
-__device__ __forceinline__ int band_stages(const StripArgs& strip) {
+LLTM_JIT_DEVICE int band_stages(const StripArgs& strip) {
   return ceil_div(band_rows<S>(strip), S::kRows);
 }
 
 // Walks down the strip, whose first stages are being fetched, and writes the results.
 template <typename S, bool kSeparable>
-__device__ __forceinline__ void walk(const BandArgs& args, const BandJob<S>& job, uint32_t shared,
-                                     uint32_t zeros, CopyBarrier* barriers,
-                                     const FilterTaps<S::kTaps>& taps) {
+LLTM_JIT_DEVICE void walk(const BandArgs& args, const BandJob<S>& job, uint32_t shared,
+                          uint32_t zeros, CopyBarrier* barriers, const FilterTaps<S::kTaps>& taps) {
   using scalar_t = typename S::scalar_t;
   const StripArgs& strip = args.strip;
   constexpr int kBands = kSeparable ? 1 : S::kTaps;
@@ -157,12 +147,10 @@ __device__ __forceinline__ void walk(const BandArgs& args, const BandJob<S>& job
   const float back = power_of_two(-scale);
   BandOperand<S> bands[kBands];
   float vertical[S::kTaps];
-#pragma unroll
-  for (int t = 0; t < kBands; ++t) {
+  LLTM_JIT_UNROLLED(t, kBands) {
     bands[t] = BandOperand<S>(all + t * S::kTaps, strip.lead, power_of_two(scale));
   }
-#pragma unroll
-  for (int t = 0; t < S::kTaps; ++t) vertical[t] = taps.vertical[t] * back;
+  LLTM_JIT_UNROLLED(t, S::kTaps) vertical[t] = taps.vertical[t] * back;
   FloatSums sums[S::kSums + 1] = {};
   const unsigned rows = min(strip.rows, strip.vertical.out - job.row), height = strip.vertical.in;
   int done = -S::kLead, row = job.first_row;  // of the strip; row of x
@@ -179,8 +167,7 @@ __device__ __forceinline__ void walk(const BandArgs& args, const BandJob<S>& job
       job.fetch(args, stage + S::kStages - 1, shared + last * strip.stage_bytes, barriers[last]);
     }
     uint32_t from[S::kDown], step[S::kDown];
-#pragma unroll
-    for (int k = 0; k < S::kDown; ++k) {
+    LLTM_JIT_UNROLLED(k, S::kDown) {
       from[k] = job.reads[k] ? shared + slot * strip.stage_bytes + job.source[k] : zeros;
       step[k] = job.reads[k] ? strip.row_bytes : 0;
     }
@@ -188,12 +175,10 @@ __device__ __forceinline__ void walk(const BandArgs& args, const BandJob<S>& job
 #pragma unroll 1
     for (int r = 0; r < end; r += S::kTogether) {
       BandWindows<S> windows[S::kTogether];
-#pragma unroll
-      for (int e = 0; e < S::kTogether; ++e) {
+      LLTM_JIT_UNROLLED(e, S::kTogether) {
         uint32_t at[S::kDown];
         const bool inside = static_cast<unsigned>(row + e) < height;
-#pragma unroll
-        for (int k = 0; k < S::kDown; ++k) {
+        LLTM_JIT_UNROLLED(k, S::kDown) {
           at[k] = inside ? from[k] : zeros;
           from[k] += step[k];
         }
@@ -201,20 +186,16 @@ __device__ __forceinline__ void walk(const BandArgs& args, const BandJob<S>& job
       }
       FloatSums filtered[S::kTogether];
       if constexpr (kSeparable) {
-#pragma unroll
-        for (int e = 0; e < S::kTogether; ++e) filtered[e] = multiply_band<S>(bands[0], windows[e]);
+        LLTM_JIT_UNROLLED(e, S::kTogether) filtered[e] = multiply_band<S>(bands[0], windows[e]);
       }
-#pragma unroll
-      for (int e = 0; e < S::kTogether; ++e) {
+      LLTM_JIT_UNROLLED(e, S::kTogether) {
         add_row<S>(e % S::kDown, sums, [&](int t, const float (&from)[4], float (&to)[4]) {
           if constexpr (kSeparable) {
             const float tap = vertical[t];
-#pragma unroll
-            for (int c = 0; c < 4; ++c) to[c] = fmaf(tap, filtered[e].value[c], from[c]);
+            LLTM_JIT_UNROLLED(c, 4) to[c] = fmaf(tap, filtered[e].value[c], from[c]);
           } else {
             const FloatSums products = multiply_band<S>(bands[t], windows[e]);
-#pragma unroll
-            for (int c = 0; c < 4; ++c) to[c] = from[c] + products.value[c];
+            LLTM_JIT_UNROLLED(c, 4) to[c] = from[c] + products.value[c];
           }
         });
         if (S::kDown == 2 && e % 2 == 0) continue;

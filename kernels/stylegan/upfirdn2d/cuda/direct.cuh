@@ -8,7 +8,7 @@ namespace lltm_jit {
 
 // Reads an element of the filter.
 template <typename opmath>
-__device__ __forceinline__ opmath load_tap(const void* f, ElementType type, int64_t index) {
+LLTM_JIT_DEVICE opmath load_tap(const void* f, ElementType type, int64_t index) {
   switch (type) {
     case ElementType::Half:
       return to_opmath(static_cast<const Half*>(f)[index]);
@@ -25,7 +25,7 @@ __device__ __forceinline__ opmath load_tap(const void* f, ElementType type, int6
 // and the input index of the first one. Each further tap meets the next input.
 struct TapRange {
   int64_t first, count, index;
-  __device__ __forceinline__ TapRange(const UpfirdnAxis& axis, int64_t o) {
+  LLTM_JIT_DEVICE TapRange(const UpfirdnAxis& axis, int64_t o) {
     const int64_t start = o * axis.down - axis.pad;  // of tap 0, in upsampled samples
     // The smallest integer that is at least 0 and at least start / up.
     index = start > 0 ? (start + axis.up - 1) / axis.up : 0;
@@ -38,9 +38,8 @@ struct TapRange {
 
 // The sum of one input row for output column ox, with row `ty` of the taps.
 template <typename scalar_t>
-__device__ __forceinline__ opmath_t<scalar_t> row_sum(const Upfirdn2dArgs& args,
-                                                      const scalar_t* row, int64_t stride,
-                                                      const TapRange& x, int64_t ty) {
+LLTM_JIT_DEVICE opmath_t<scalar_t> row_sum(const Upfirdn2dArgs& args, const scalar_t* row,
+                                           int64_t stride, const TapRange& x, int64_t ty) {
   using opmath = opmath_t<scalar_t>;
   const int64_t taps = args.horizontal.taps;
   const int64_t taps_row =
@@ -57,7 +56,7 @@ __device__ __forceinline__ opmath_t<scalar_t> row_sum(const Upfirdn2dArgs& args,
 
 // The vertical tap of a separable filter times the gain; for other filters, the gain alone.
 template <typename opmath>
-__device__ __forceinline__ opmath vertical_tap(const Upfirdn2dArgs& args, int64_t ty) {
+LLTM_JIT_DEVICE opmath vertical_tap(const Upfirdn2dArgs& args, int64_t ty) {
   opmath h = static_cast<opmath>(args.gain);
   if (args.separable && args.f != nullptr) {
     h *= load_tap<opmath>(args.f, args.filter_type,
@@ -69,8 +68,7 @@ __device__ __forceinline__ opmath vertical_tap(const Upfirdn2dArgs& args, int64_
 // The first row of a plane: channel `channel` of image `n` if the channels are last, else plane
 // `n`, with channel 0.
 template <typename scalar_t>
-__device__ __forceinline__ const scalar_t* plane_of(const Upfirdn2dArgs& args, int64_t n,
-                                                    int64_t channel) {
+LLTM_JIT_DEVICE const scalar_t* plane_of(const Upfirdn2dArgs& args, int64_t n, int64_t channel) {
   const int64_t inner = args.channels_last ? args.channels : 1;
   return static_cast<const scalar_t*>(args.x) + n * args.vertical.in * args.horizontal.in * inner +
          channel;

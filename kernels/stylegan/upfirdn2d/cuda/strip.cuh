@@ -27,29 +27,23 @@ namespace lltm_jit {
 // Adds one row's products with a row of taps to `sums`. For output column c, tap t meets window
 // column c kDown + t; with kUp = 2, every second tap meets every column.
 template <typename S>
-__device__ __forceinline__ void filter_row(const float (&window)[S::kWindow][S::kVec],
-                                           const float (&taps)[S::kTaps],
-                                           float (&sums)[S::kWide][S::kVec]) {
-#pragma unroll
-  for (int t = 0; t < S::kTaps; ++t) {
-#pragma unroll
-    for (int c = 0; c < S::kWide; ++c) {
-      if (S::kUp == 2 && (t + c) % 2 != 0) continue;
-      const int w = S::kUp == 2 ? c / 2 + t / 2 + c % 2 : c * S::kDown + t;
-#pragma unroll
-      for (int v = 0; v < S::kVec; ++v) sums[c][v] = fmaf(taps[t], window[w][v], sums[c][v]);
-    }
+LLTM_JIT_DEVICE void filter_row(const float (&window)[S::kWindow][S::kVec],
+                                const float (&taps)[S::kTaps], float (&sums)[S::kWide][S::kVec]) {
+  LLTM_JIT_UNROLLED2(t, S::kTaps, c, S::kWide) {
+    if (S::kUp == 2 && (t + c) % 2 != 0) continue;
+    const int w = S::kUp == 2 ? c / 2 + t / 2 + c % 2 : c * S::kDown + t;
+    LLTM_JIT_UNROLLED(v, S::kVec) sums[c][v] = fmaf(taps[t], window[w][v], sums[c][v]);
   }
 }
 
 // Tap `t` of a separable filter, or zero beyond its taps.
-__device__ __forceinline__ float tap_of(const Upfirdn2dArgs& call, const StripAxis& axis, int t) {
+LLTM_JIT_DEVICE float tap_of(const Upfirdn2dArgs& call, const StripAxis& axis, int t) {
   const int place = t - axis.shift;
   if (static_cast<unsigned>(place) >= static_cast<unsigned>(axis.taps)) return 0;
   if (call.f == nullptr) return 1;
   return load_tap<float>(call.f, call.filter_type, tap_of_filter(place, axis.taps, call.flip));
 }
-__device__ __forceinline__ float tap_of(const StripArgs& args, int ty, int tx) {
+LLTM_JIT_DEVICE float tap_of(const StripArgs& args, int ty, int tx) {
   const Upfirdn2dArgs& call = args.call;
   const StripAxis &x = args.horizontal, &y = args.vertical;
   if (call.separable) return tap_of(call, x, tx) * tap_of(call, y, ty);
@@ -77,7 +71,7 @@ struct FilterTaps {
 
 // Reads the filter into shared memory and applies the gain; returns whether it is separable.
 template <typename S>
-__device__ __forceinline__ bool read_filter(const StripArgs& args, FilterTaps<S::kTaps>& taps) {
+LLTM_JIT_DEVICE bool read_filter(const StripArgs& args, FilterTaps<S::kTaps>& taps) {
   constexpr int kTaps = S::kTaps, kAll = kTaps * kTaps;
   const float gain = static_cast<float>(args.call.gain);
   const int k = threadIdx.x;
@@ -113,9 +107,8 @@ __device__ __forceinline__ bool read_filter(const StripArgs& args, FilterTaps<S:
 }
 
 template <int kRows, int kColumns>
-__device__ __forceinline__ void clear(float (&values)[kRows][kColumns]) {
-#pragma unroll
-  for (int k = 0; k < kRows * kColumns; ++k) values[k / kColumns][k % kColumns] = 0;
+LLTM_JIT_DEVICE void clear(float (&values)[kRows][kColumns]) {
+  LLTM_JIT_UNROLLED(k, kRows * kColumns) values[k / kColumns][k % kColumns] = 0;
 }
 
 // The filter in registers, and the sums of the output rows in progress.
@@ -126,43 +119,32 @@ struct StripSums {
   float vertical[S::kTaps];  // of a separable filter
   float sums[S::kSums + S::kUp][S::kWide][S::kVec];
 
-  __device__ __forceinline__ explicit StripSums(const FilterTaps<S::kTaps>& taps) {
-#pragma unroll
-    for (int row = 0; row < kRowsOfTaps; ++row) {
-#pragma unroll
-      for (int t = 0; t < S::kTaps; ++t) {
-        horizontal[row][t] = kSeparable ? taps.horizontal[t] : taps.all[row * S::kTaps + t];
-      }
+  LLTM_JIT_DEVICE explicit StripSums(const FilterTaps<S::kTaps>& taps) {
+    LLTM_JIT_UNROLLED2(row, kRowsOfTaps, t, S::kTaps) {
+      horizontal[row][t] = kSeparable ? taps.horizontal[t] : taps.all[row * S::kTaps + t];
     }
     if constexpr (kSeparable) {
-#pragma unroll
-      for (int t = 0; t < S::kTaps; ++t) vertical[t] = taps.vertical[t];
+      LLTM_JIT_UNROLLED(t, S::kTaps) vertical[t] = taps.vertical[t];
     }
-#pragma unroll
-    for (int k = 0; k < S::kSums + S::kUp; ++k) clear(sums[k]);
+    LLTM_JIT_UNROLLED(k, S::kSums + S::kUp) clear(sums[k]);
   }
 
   // Adds the e-th of a step's kDown rows; the first one moves the sums on by kUp rows. Rows outside
   // of the image are zeros and are not read.
-  __device__ __forceinline__ void add(const StripArgs& args, const StripJob<S>& job, uint32_t row,
-                                      bool inside, int e) {
+  LLTM_JIT_DEVICE void add(const StripArgs& args, const StripJob<S>& job, uint32_t row, bool inside,
+                           int e) {
     float window[S::kWindow][S::kVec], filtered[S::kWide][S::kVec] = {};
     if constexpr (!kSeparable) clear(window);
     if (inside) {
       read_window<S>(args, job, row, window);
       if constexpr (kSeparable) filter_row<S>(window, horizontal[0], filtered);
     }
-#pragma unroll
-    for (int k = 0; k < S::kSums; ++k) {
+    LLTM_JIT_UNROLLED(k, S::kSums) {
       const int t = S::kDown == 2 ? 2 * (S::kSums - 1 - k) + e : S::kTaps - 1 - k;
       const int from = e == 0 ? k + S::kUp : k;
-#pragma unroll
-      for (int c = 0; c < S::kWide; ++c) {
-#pragma unroll
-        for (int v = 0; v < S::kVec; ++v) {
-          sums[k][c][v] =
-              kSeparable ? fmaf(vertical[t], filtered[c][v], sums[from][c][v]) : sums[from][c][v];
-        }
+      LLTM_JIT_UNROLLED2(c, S::kWide, v, S::kVec) {
+        sums[k][c][v] =
+            kSeparable ? fmaf(vertical[t], filtered[c][v], sums[from][c][v]) : sums[from][c][v];
       }
       if constexpr (!kSeparable) filter_row<S>(window, horizontal[t], sums[k]);
     }
@@ -172,26 +154,20 @@ struct StripSums {
 // Writes the thread's part of an output row, of which `left` columns are in the image. Returns
 // whether it is all finite, if that matters.
 template <typename S>
-__device__ __forceinline__ bool write_row(const StripArgs& args, typename S::scalar_t* target,
-                                          int left, const float (&sums)[S::kWide][S::kVec]) {
+LLTM_JIT_DEVICE bool write_row(const StripArgs& args, typename S::scalar_t* target, int left,
+                               const float (&sums)[S::kWide][S::kVec]) {
   if (S::kVec == 1 && args.wide_stores) {
     float values[S::kWide];
-#pragma unroll
-    for (int c = 0; c < S::kWide; ++c) values[c] = sums[c][0];
+    LLTM_JIT_UNROLLED(c, S::kWide) values[c] = sums[c][0];
     store_pack<S::kWide>(target, values);
   } else {
-#pragma unroll
-    for (int c = 0; c < S::kWide; ++c) {
+    LLTM_JIT_UNROLLED(c, S::kWide) {
       if (c < left) store_pack<S::kVec>(target + c * args.channels, sums[c]);
     }
   }
   if (args.exact) return true;
   float zero = 0;  // or NaN
-#pragma unroll
-  for (int c = 0; c < S::kWide; ++c) {
-#pragma unroll
-    for (int v = 0; v < S::kVec; ++v) zero = fmaf(sums[c][v], 0.0f, zero);
-  }
+  LLTM_JIT_UNROLLED2(c, S::kWide, v, S::kVec) zero = fmaf(sums[c][v], 0.0f, zero);
   return zero == 0;
 }
 
@@ -215,14 +191,14 @@ __device__ __noinline__ void write_directly(const StripArgs& args) {
 }
 
 template <typename S>
-__device__ __forceinline__ int stages_of(const StripArgs& args) {
+LLTM_JIT_DEVICE int stages_of(const StripArgs& args) {
   return ceil_div((args.rows / S::kUp + S::kLead) * S::kDown, S::kRows);
 }
 
 // Starts to copy a stage's rows to slot `slot`; `stage` counts from the strip's beginning.
 template <typename S>
-__device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJob<S>& job,
-                                            const CUtensorMap& map, int stage, int slot) {
+LLTM_JIT_DEVICE void fetch_stage(const StripArgs& args, const StripJob<S>& job,
+                                 const CUtensorMap& map, int stage, int slot) {
   const int first = job.first_row(args) + stage * S::kRows;
   if (job.uses_boxes(args)) {
     fetch_box<S>(args, job, map, first, slot);
@@ -236,8 +212,8 @@ __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJo
 
 // Waits until a slot's rows have arrived and the team has finished with the slot before.
 template <typename S>
-__device__ __forceinline__ void wait_for_stage(const StripArgs& args, const StripJob<S>& job,
-                                               int slot, int parity) {
+LLTM_JIT_DEVICE void wait_for_stage(const StripArgs& args, const StripJob<S>& job, int slot,
+                                    int parity) {
   if (job.uses_boxes(args)) {
 #if __CUDA_ARCH__ >= 900
     job.barriers[slot].wait(parity);
@@ -254,8 +230,8 @@ __device__ __forceinline__ void wait_for_stage(const StripArgs& args, const Stri
 
 // Walks down the strip, whose first stages are being fetched; returns whether all results are finite.
 template <typename S, bool kSeparable>
-__device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& job,
-                                     const CUtensorMap& map, const FilterTaps<S::kTaps>& taps) {
+LLTM_JIT_DEVICE bool walk(const StripArgs& args, const StripJob<S>& job, const CUtensorMap& map,
+                          const FilterTaps<S::kTaps>& taps) {
   StripSums<S, kSeparable> state(taps);
   const int stages = stages_of<S>(args);
   const int column = job.column + job.lane_x * S::kWide, left = args.horizontal.out - column;
@@ -278,14 +254,12 @@ __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& j
     uint32_t source = shared_address(job.shared) + slot * args.stage_bytes;
 #pragma unroll 1
     for (int r = 0; r < S::kRows; r += S::kDown) {
-#pragma unroll
-      for (int e = 0; e < S::kDown; ++e) {
+      LLTM_JIT_UNROLLED(e, S::kDown) {
         const unsigned i = first + stage * S::kRows + r + e;
         state.add(args, job, source, i < static_cast<unsigned>(args.vertical.in), e);
         source += args.row_bytes;
       }
-#pragma unroll
-      for (int e = 0; e < S::kUp; ++e) {
+      LLTM_JIT_UNROLLED(e, S::kUp) {
         if (static_cast<unsigned>(done + e) < rows) {
           finite &= write_row<S>(args, target, left, state.sums[e]);
         }

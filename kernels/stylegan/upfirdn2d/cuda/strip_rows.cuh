@@ -123,20 +123,18 @@ struct StripJob {
     if (!uses_boxes(args)) choose_pieces(args);
   }
 
-  static __device__ __forceinline__ bool uses_boxes(const StripArgs& args) {
-    return S::kBoxes && args.boxes;
-  }
+  static LLTM_JIT_DEVICE bool uses_boxes(const StripArgs& args) { return S::kBoxes && args.boxes; }
   // The first column of x in shared memory; first_row() is its first row.
-  __device__ __forceinline__ int first_column(const StripArgs& args) const {
+  LLTM_JIT_DEVICE int first_column(const StripArgs& args) const {
     return column * S::kDown / S::kUp + args.horizontal.start - args.lead;
   }
-  __device__ __forceinline__ int first_row(const StripArgs& args) const {
+  LLTM_JIT_DEVICE int first_row(const StripArgs& args) const {
     return row * S::kDown / S::kUp + args.vertical.start;
   }
 
  private:
   // The thread's pieces are lane, lane + lanes, and so on.
-  __device__ __forceinline__ void choose_pieces(const StripArgs& args) {
+  LLTM_JIT_DEVICE void choose_pieces(const StripArgs& args) {
     constexpr int kEach = S::kPiece / sizeof(scalar_t);
     const int first = first_column(args);
     int at = first + lane * kEach, step = args.piece_step, part = 0;
@@ -169,8 +167,8 @@ struct StripJob {
 // instruction. So a window may begin later than its box, and read_window() skips words. The threads copy
 // all other rows, in pieces.
 template <typename S>
-__device__ __forceinline__ void fetch_box(const StripArgs& args, const StripJob<S>& job,
-                                          const CUtensorMap& map, int first, int slot) {
+LLTM_JIT_DEVICE void fetch_box(const StripArgs& args, const StripJob<S>& job,
+                               const CUtensorMap& map, int first, int slot) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x % args.team != 0) return;
   CopyBarrier& barrier = job.barriers[slot];
@@ -189,8 +187,8 @@ __device__ __forceinline__ void fetch_box(const StripArgs& args, const StripJob<
 // `offset`; rows and columns outside are zeros. A thread's other work for a row takes time, too: so
 // it steps the addresses from row to row.
 template <typename S>
-__device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob<S>& job, int first,
-                                           int offset) {
+LLTM_JIT_DEVICE void fetch_rows(const StripArgs& args, const StripJob<S>& job, int first,
+                                int offset) {
   using scalar_t = typename S::scalar_t;
   const int64_t row_step = static_cast<int64_t>(args.horizontal.in) * args.channels;
   const scalar_t* source = job.x + (first * row_step + job.source);
@@ -206,8 +204,7 @@ __device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob
                             pieces >> k & 1 ? S::kPiece : 0);
     };
     if (S::kVec == 1 && args.lane_pieces == S::kUsualPieces) {
-#pragma unroll
-      for (int k = 0; k < S::kUsualPieces; ++k) copy(k);
+      LLTM_JIT_UNROLLED(k, S::kUsualPieces) copy(k);
     } else if (S::kVec > 1 && args.lane_pieces == 2) {
       copy(0);
       copy(1);
@@ -222,8 +219,8 @@ __device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob
 
 // The same, but synchronous, for planes whose rows are not aligned.
 template <typename S>
-__device__ __forceinline__ void copy_rows(const StripArgs& args, const StripJob<S>& job, int first,
-                                          int offset) {
+LLTM_JIT_DEVICE void copy_rows(const StripArgs& args, const StripJob<S>& job, int first,
+                               int offset) {
   using scalar_t = typename S::scalar_t;
   const int column = job.first_column(args);
   const unsigned width = args.horizontal.in;
@@ -242,7 +239,7 @@ __device__ __forceinline__ void copy_rows(const StripArgs& args, const StripJob<
 
 // Loads kCount words of shared memory.
 template <int kCount>
-__device__ __forceinline__ void load_words(uint32_t address, uint32_t* words) {
+LLTM_JIT_DEVICE void load_words(uint32_t address, uint32_t* words) {
   if constexpr (kCount == 4) {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -258,11 +255,10 @@ __device__ __forceinline__ void load_words(uint32_t address, uint32_t* words) {
 
 // Gives the columns of a row that begin at word kFirst of `words`, or half a word later.
 template <typename S, int kFirst>
-__device__ __forceinline__ void take_window(const uint32_t* words, bool odd,
-                                            float (&window)[S::kWindow][S::kVec]) {
+LLTM_JIT_DEVICE void take_window(const uint32_t* words, bool odd,
+                                 float (&window)[S::kWindow][S::kVec]) {
   using scalar_t = typename S::scalar_t;
-#pragma unroll
-  for (int w = 0; w < S::kWindow; ++w) {
+  LLTM_JIT_UNROLLED(w, S::kWindow) {
     if constexpr (sizeof(scalar_t) == 4) {
       window[w][0] = __uint_as_float(words[w + kFirst]);
     } else {
@@ -275,19 +271,17 @@ __device__ __forceinline__ void take_window(const uint32_t* words, bool odd,
 
 // Reads the columns that a thread's outputs need of one row from shared memory.
 template <typename S>
-__device__ __forceinline__ void read_window(const StripArgs& args, const StripJob<S>& job,
-                                            uint32_t row, float (&window)[S::kWindow][S::kVec]) {
+LLTM_JIT_DEVICE void read_window(const StripArgs& args, const StripJob<S>& job, uint32_t row,
+                                 float (&window)[S::kWindow][S::kVec]) {
   using scalar_t = typename S::scalar_t;
   constexpr int kBytes = S::kVec * sizeof(scalar_t);
   if constexpr (S::kVec > 1) {
     const uint32_t step = args.channel_lanes * kBytes;
     uint32_t address = row + job.lane_x * S::kStep * step + job.lane_c * kBytes;
-#pragma unroll
-    for (int w = 0; w < S::kWindow; ++w) {
+    LLTM_JIT_UNROLLED(w, S::kWindow) {
       Pack<scalar_t, S::kVec> pack;
       load_words<kBytes / 4>(address, reinterpret_cast<uint32_t*>(pack.values));
-#pragma unroll
-      for (int v = 0; v < S::kVec; ++v) window[w][v] = to_opmath(pack.values[v]);
+      LLTM_JIT_UNROLLED(v, S::kVec) window[w][v] = to_opmath(pack.values[v]);
       address += step;
       // Without this, every address would be a product, which takes the FMAs' pipe.
       asm volatile("" : "+r"(address));
@@ -296,8 +290,7 @@ __device__ __forceinline__ void read_window(const StripArgs& args, const StripJo
     constexpr int kOfLoad = S::kLoadBytes / 4;
     uint32_t words[S::kLoads * kOfLoad + 1];
     const uint32_t address = row + job.lane_x * S::kStep * kBytes + args.skip;
-#pragma unroll
-    for (int k = 0; k < S::kLoads; ++k) {
+    LLTM_JIT_UNROLLED(k, S::kLoads) {
       load_words<kOfLoad>(address + k * S::kLoadBytes, words + k * kOfLoad);
     }
     words[S::kLoads * kOfLoad] = 0;

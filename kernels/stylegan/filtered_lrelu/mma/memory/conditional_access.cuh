@@ -4,9 +4,11 @@
 
 #include <cstdint>
 
+#include "core/math/scalar.h"
+
 namespace lltm_jit {
 
-__device__ __forceinline__ void store_if(void* to, const uint4& piece, bool condition) {
+LLTM_JIT_DEVICE void store_if(void* to, const uint4& piece, bool condition) {
   asm volatile(
       "{.reg .pred p;\n"
       "setp.ne.b32 p, %5, 0;\n"
@@ -14,7 +16,7 @@ __device__ __forceinline__ void store_if(void* to, const uint4& piece, bool cond
       "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w), "r"(int(condition))
       : "memory");
 }
-__device__ __forceinline__ void store_if(void* to, uint32_t piece, bool condition) {
+LLTM_JIT_DEVICE void store_if(void* to, uint32_t piece, bool condition) {
   asm volatile(
       "{.reg .pred p;\n"
       "setp.ne.b32 p, %2, 0;\n"
@@ -22,7 +24,7 @@ __device__ __forceinline__ void store_if(void* to, uint32_t piece, bool conditio
       "r"(piece), "r"(int(condition))
       : "memory");
 }
-__device__ __forceinline__ void store_if(void* to, uint16_t piece, bool condition) {
+LLTM_JIT_DEVICE void store_if(void* to, uint16_t piece, bool condition) {
   asm volatile(
       "{.reg .pred p;\n"
       "setp.ne.b32 p, %2, 0;\n"
@@ -32,7 +34,7 @@ __device__ __forceinline__ void store_if(void* to, uint16_t piece, bool conditio
 }
 
 // Loads a word, or gives 0 if the condition is false.
-__device__ __forceinline__ uint32_t load_if(const uint32_t* from, bool condition) {
+LLTM_JIT_DEVICE uint32_t load_if(const uint32_t* from, bool condition) {
   uint32_t value;
   asm volatile(
       "{.reg .pred p;\n"
@@ -45,7 +47,7 @@ __device__ __forceinline__ uint32_t load_if(const uint32_t* from, bool condition
 }
 
 // Prefetches into the second-level cache.
-__device__ __forceinline__ void prefetch_if(const void* from, bool condition) {
+LLTM_JIT_DEVICE void prefetch_if(const void* from, bool condition) {
   asm volatile(
       "{.reg .pred p;\n"
       "setp.ne.b32 p, %1, 0;\n"

@@ -12,13 +12,11 @@ struct MapRow {
   uint32_t* words;
   uint32_t* flags;
   int first, end;  // the tiles in the map that are this walk's
-  __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile < end; }
-  __device__ __forceinline__ uint32_t* word(int tile) const {
-    return words + tile * SignMap<int>::kTileWords;
-  }
+  LLTM_JIT_DEVICE bool has(int tile) const { return tile >= first && tile < end; }
+  LLTM_JIT_DEVICE uint32_t* word(int tile) const { return words + tile * SignMap<int>::kTileWords; }
 };
 template <typename K>
-__device__ __forceinline__ MapRow map_row(const MmaCall& call, const Place<K>& place, int i) {
+LLTM_JIT_DEVICE MapRow map_row(const MmaCall& call, const Place<K>& place, int i) {
   const int map_row = place.map_row + i;
   const bool inside = map_row >= 0 && map_row < place.end_map_row;
   const int64_t tiles = int64_t(i) * call.map.tile_columns;
@@ -38,21 +36,19 @@ struct ReadSigns {
   uint32_t clamped_tiles;  // a bit per tile: whether its `clamped` words are read
   uint32_t next_flag;      // the same for this lane's tile in the next step
 
-  __device__ __forceinline__ void begin(const MmaCall& call, const Place<K>& place) {
+  LLTM_JIT_DEVICE void begin(const MmaCall& call, const Place<K>& place) {
     const MapRow map = map_row(call, place, 0);
     clamped_tiles = __ballot_sync(~0u, flag(map) != 0);
-#pragma unroll
-    for (int m = 0; m < kWords; ++m) negative[m] = load_if(map.word(m), map.has(m));
+    LLTM_JIT_UNROLLED(m, kWords) negative[m] = load_if(map.word(m), map.has(m));
     next_flag = flag(map_row(call, place, 1));
   }
-  static __device__ __forceinline__ uint32_t flag(const MapRow& map) {
+  static LLTM_JIT_DEVICE uint32_t flag(const MapRow& map) {
     return load_if(map.flags + lane(), lane() < kWords && map.has(lane()));
   }
   // Shifts words as if the first tile of v were the first of a tile of the map.
-  static __device__ __forceinline__ void align(uint32_t (&words)[kWords], int shift) {
+  static LLTM_JIT_DEVICE void align(uint32_t (&words)[kWords], int shift) {
     const uint32_t mask = (0xffu << shift & 0xffu) * 0x01010101u;
-#pragma unroll
-    for (int m = 0; m < K::kMapTiles; ++m) {
+    LLTM_JIT_UNROLLED(m, K::kMapTiles) {
       const uint32_t next = m + 1 < kWords ? words[m + 1] : 0;
       words[m] = (words[m] << shift & mask) | (next >> (8 - shift) & ~mask);
     }
@@ -70,8 +66,8 @@ struct MapWords {
   uint32_t clamped_words[ReadSigns<K>::kWords], next_clamped_tiles;  // if signs are read
   const bool kClamped;
 
-  __device__ __forceinline__ MapWords(const MmaCall& call_, ReadSigns<K>& signs_,
-                                      const Place<K>& place, int i, bool clamps)
+  LLTM_JIT_DEVICE MapWords(const MmaCall& call_, ReadSigns<K>& signs_, const Place<K>& place, int i,
+                           bool clamps)
       : call(call_), signs(signs_), negative(0), clamped(0), kClamped(clamps) {
     if constexpr (K::kSigns == Signs::Write) {
       map = map_row(call, place, i);
@@ -79,8 +75,7 @@ struct MapWords {
     } else if constexpr (kReads) {
       if (clamps) {
         const MapRow now = map_row(call, place, i);
-#pragma unroll
-        for (int m = 0; m < ReadSigns<K>::kWords; ++m) {
+        LLTM_JIT_UNROLLED(m, ReadSigns<K>::kWords) {
           const uint32_t* word = now.word(m) + call.map.clamped_words();
           clamped_words[m] = load_if(word, signs.clamped_tiles >> m & 1);
         }
@@ -94,7 +89,7 @@ struct MapWords {
       }
     }
   }
-  __device__ __forceinline__ void begin(int tile) {
+  LLTM_JIT_DEVICE void begin(int tile) {
     if (tile % 4 != 0) return;
     negative = clamped = 0;
     if constexpr (kReads) {
@@ -104,7 +99,7 @@ struct MapWords {
       prepare(m);
     }
   }
-  __device__ __forceinline__ void end(int tile) {
+  LLTM_JIT_DEVICE void end(int tile) {
     if constexpr (K::kSigns == Signs::Write) {
       const int m = tile / 4;
       if (tile % 4 != 3 && tile != K::kTiles - 1) return;
@@ -120,7 +115,7 @@ struct MapWords {
 
  private:
   // For the next step.
-  __device__ __forceinline__ void prepare(int m) {
+  LLTM_JIT_DEVICE void prepare(int m) {
     signs.negative[m] = load_if(map.word(m), map.has(m));
     prefetch_if(map.word(m) + call.map.clamped_words(), next_clamped_tiles >> m & 1);
   }

@@ -23,10 +23,10 @@ struct Place {
   // The rows and columns, counted from `y`, that are in the image: `y` may lie before the image.
   struct Part {
     int first_row, end_row, first_column, end_column;
-    __device__ __forceinline__ bool has_row(int row) const {
+    LLTM_JIT_DEVICE bool has_row(int row) const {
       return row < end_row && row >= (kMayBeBefore ? first_row : 0);
     }
-    __device__ __forceinline__ bool has_column(int column) const {
+    LLTM_JIT_DEVICE bool has_column(int column) const {
       return column < end_column && (!kMayBeBefore || column >= first_column);
     }
   } part;
@@ -36,7 +36,7 @@ struct Place {
   int map_row, end_map_row, first_map_tile, end_map_tile;
 
   Place() = default;
-  __device__ __forceinline__ Place(const MmaCall& call, int walk) {
+  LLTM_JIT_DEVICE Place(const MmaCall& call, int walk) {
     const MmaPlan& plan = call.plan;
     plane = walk;
     segment = block = 0;
@@ -67,21 +67,19 @@ struct Place {
   }
 
   // The number of slices of rows of x that the steps need.
-  __device__ __forceinline__ int slices() const {
-    return K::up().slices_before(steps - 1) + K::kRowWindow;
-  }
+  LLTM_JIT_DEVICE int slices() const { return K::up().slices_before(steps - 1) + K::kRowWindow; }
 
   // Whether the first tiles may have rows and columns that lie before y.
   static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::kDown == 1;
-  static __device__ __forceinline__ int rows_before(const MmaCall& call) {
+  static LLTM_JIT_DEVICE int rows_before(const MmaCall& call) {
     return kMayBeBefore ? call.plan.rows.before : 0;
   }
-  static __device__ __forceinline__ int columns_before(const MmaCall& call) {
+  static LLTM_JIT_DEVICE int columns_before(const MmaCall& call) {
     return kMayBeBefore ? call.plan.columns.before : 0;
   }
 
  private:
-  __device__ __forceinline__ void place_in_map(const MmaCall& call) {
+  LLTM_JIT_DEVICE void place_in_map(const MmaCall& call) {
     const SignMap<int>& map = call.map;
     const MmaPlan& plan = call.plan;
     map_row = K::kDown * first_row_tile + plan.rows.sign_tile;
@@ -102,8 +100,7 @@ struct Place {
 
 // Adds up the sum of a walk's results, of which each lane has a part.
 template <typename K>
-__device__ __forceinline__ void write_plane_sum(const MmaCall& call, const Place<K>& place,
-                                                float sum) {
+LLTM_JIT_DEVICE void write_plane_sum(const MmaCall& call, const Place<K>& place, float sum) {
   if (!call.args.plane_sums) return;
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
@@ -116,18 +113,18 @@ __device__ __forceinline__ void write_plane_sum(const MmaCall& call, const Place
 
 // Loads from an address in shared memory.
 template <typename Piece>
-__device__ __forceinline__ Piece load_shared(uint32_t from) {
+LLTM_JIT_DEVICE Piece load_shared(uint32_t from) {
   return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
 }
 
 // Neighbouring walks run on different SMs, so that the last round of walks, which are fewer than
 // the warps, spreads over all SMs.
 template <typename K>
-__device__ __forceinline__ int first_walk() {
+LLTM_JIT_DEVICE int first_walk() {
   return threadIdx.x / 32 * gridDim.x + blockIdx.x;
 }
 template <typename K>
-__device__ __forceinline__ int walk_step() {
+LLTM_JIT_DEVICE int walk_step() {
   return gridDim.x * K::kWarps;
 }
 
@@ -156,15 +153,13 @@ struct RowRing {
   int chunks_left, row;  // left of the walk; row of this lane's first piece
   int columns_left;      // only if rows are masked
 
-  static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowLanes; }
-  static __device__ __forceinline__ int lane_column() {
-    return threadIdx.x % 32 % kRowLanes * kPieceElements;
-  }
-  __device__ __forceinline__ uint32_t lane_piece() const {
+  static LLTM_JIT_DEVICE int lane_row() { return threadIdx.x % 32 / kRowLanes; }
+  static LLTM_JIT_DEVICE int lane_column() { return threadIdx.x % 32 % kRowLanes * kPieceElements; }
+  LLTM_JIT_DEVICE uint32_t lane_piece() const {
     return first + lane_row() * kPitch + lane_column() * int(sizeof(scalar_t));
   }
 
-  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring)
+  LLTM_JIT_DEVICE RowRing(const MmaCall& call_, uint32_t ring)
       : call(call_),
         end(ring + kBytes),
         first(ring + kDone * kChunkBytes),
@@ -174,21 +169,20 @@ struct RowRing {
   }
 
   // The address of an element of the chunk at `position`, given its offset in a chunk.
-  __device__ __forceinline__ uint32_t at(int position, uint32_t offset) const {
+  LLTM_JIT_DEVICE uint32_t at(int position, uint32_t offset) const {
     return wrapped(first + position * kChunkBytes + offset);
   }
 
   // This lane's first piece of the chunk at `position`. for_each_piece() gives the others, which this lane
   // has copied, and for which it need not wait for other lanes.
-  __device__ __forceinline__ uint32_t copied(int position) const {
+  LLTM_JIT_DEVICE uint32_t copied(int position) const {
     return at(position, lane_row() * kPitch + lane_column() * int(sizeof(scalar_t)));
   }
   // Calls function(rows, columns) for the pieces of 16 bytes of a chunk that this lane copies. Rows and
   // columns count from its first piece, as do the bytes of offset().
   template <typename Function>
-  static __device__ __forceinline__ void for_each_piece(const Function& function) {
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
+  static LLTM_JIT_DEVICE void for_each_piece(const Function& function) {
+    LLTM_JIT_UNROLLED(round, kRounds) {
       const int rows = round * 32 / kRowLanes;
       const int columns = round * 32 % kRowLanes * kPieceElements;
       if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
@@ -196,13 +190,13 @@ struct RowRing {
       }
     }
   }
-  static __device__ __forceinline__ int offset(int rows, int columns) {
+  static LLTM_JIT_DEVICE int offset(int rows, int columns) {
     return rows * kPitch + columns * int(sizeof(scalar_t));
   }
 
   // Frees the oldest chunks and fetches the next ones in their place.
   template <int kCount>
-  __device__ __forceinline__ void release() {
+  LLTM_JIT_DEVICE void release() {
 #pragma unroll 1
     for (int k = 0; k < kCount; ++k) {
       if (chunks_left == 0) begin_walk();
@@ -211,13 +205,12 @@ struct RowRing {
   }
   // The same for chunks of one walk, as all chunks of a step are.
   template <int kCount>
-  __device__ __forceinline__ void fetch() {
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) fetch_one();
+  LLTM_JIT_DEVICE void fetch() {
+    LLTM_JIT_UNROLLED(k, kCount) fetch_one();
   }
 
   // Called if the next chunk is the first of another walk.
-  __device__ __forceinline__ void begin_walk() {
+  LLTM_JIT_DEVICE void begin_walk() {
     walk += walk_step<K>();
     row = kNowhere;
     chunks_left = 1 << 20;
@@ -237,12 +230,12 @@ struct RowRing {
   }
 
  private:
-  __device__ __forceinline__ uint32_t wrapped(uint32_t address) const {
+  LLTM_JIT_DEVICE uint32_t wrapped(uint32_t address) const {
     return address >= end ? address - kBytes : address;
   }
 
   // Starts to copy the next chunk.
-  __device__ __forceinline__ void fetch_one() {
+  LLTM_JIT_DEVICE void fetch_one() {
     if (K::kWhole || call.load_bytes == 16) {
       copy<16>();
     } else if (call.load_bytes == 4) {
@@ -258,12 +251,10 @@ struct RowRing {
   }
 
   // A whole slice lies on one side of the left edge.
-  __device__ __forceinline__ bool has_column(int left) const {
-    return left > 0 && left <= call.args.in_w;
-  }
+  LLTM_JIT_DEVICE bool has_column(int left) const { return left > 0 && left <= call.args.in_w; }
 
   // The number of elements of a piece that are in the image.
-  __device__ __forceinline__ int valid_of_piece(int rows, int columns) const {
+  LLTM_JIT_DEVICE int valid_of_piece(int rows, int columns) const {
     const int left = K::kWhole && kRowLanes <= 32 ? kPieceElements : columns_left - columns;
     const bool inside = static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.args.in_h) &&
                         (kRowLanes <= 32 || has_column(left));
@@ -272,7 +263,7 @@ struct RowRing {
 
   // A copy of this many bytes lies inside or outside the image as a whole.
   template <int kBytesOfCopy>
-  __device__ __forceinline__ void copy() {
+  LLTM_JIT_DEVICE void copy() {
     constexpr int kSize = sizeof(scalar_t);
     for_each_piece([&](int rows, int columns) {
       const int valid = valid_of_piece(rows, columns);
@@ -286,15 +277,14 @@ struct RowRing {
   }
 
   // Copies element by element, at any alignment.
-  __device__ __forceinline__ void copy_elements() {
+  LLTM_JIT_DEVICE void copy_elements() {
     using Bits = std::conditional_t<sizeof(scalar_t) == 2, uint16_t, uint32_t>;
     for_each_piece([&](int rows, int columns) {
       const int valid = valid_of_piece(rows, columns);
       const Bits* from = reinterpret_cast<const Bits*>(source) + rows * call.args.x_strides[2] +
                          columns * call.args.x_strides[3];
       uint32_t words[4] = {};
-#pragma unroll
-      for (int e = 0; e < kPieceElements; ++e) {
+      LLTM_JIT_UNROLLED(e, kPieceElements) {
         const uint32_t bits = e < valid ? from[e * call.args.x_strides[3]] : 0;
         words[e * sizeof(Bits) / 4] |= bits << e * sizeof(Bits) * 8 % 32;
       }

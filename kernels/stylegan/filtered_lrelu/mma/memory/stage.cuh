@@ -21,24 +21,23 @@ struct StepResults {
   uint32_t waiting[K::kBegun][2] = {};
   FloatSums sums = {};
 
-  __device__ __forceinline__ StepResults(const Place<K>& place_, int row_, float scale_)
+  LLTM_JIT_DEVICE StepResults(const Place<K>& place_, int row_, float scale_)
       : place(place_), row(row_), scale(scale_) {}
 
   // A lane has columns l / 4 and l / 4 + 8 of a tile, two rows of each.
-  __device__ __forceinline__ bool has_row(int b, int r) const {
+  LLTM_JIT_DEVICE bool has_row(int b, int r) const {
     const int own = row + kSlice * b + fragment_column() + r;
     return own >= 0 && place.part.has_row(own);
   }
-  __device__ __forceinline__ bool has_column(int pair, int half) const {
+  LLTM_JIT_DEVICE bool has_column(int pair, int half) const {
     if (K::kWhole && K::kOneBlock) return true;
     return place.part.has_column(kTile * pair + fragment_row() + 8 * half);
   }
 
   // Adds up the numbers of two tiles, rounded as they are stored.
-  __device__ __forceinline__ void add(int b, int pair, const uint32_t (&tiles)[4]) {
+  LLTM_JIT_DEVICE void add(int b, int pair, const uint32_t (&tiles)[4]) {
     uint32_t mine[4];
-#pragma unroll
-    for (int m = 0; m < 4; ++m) mine[m] = has_column(pair + m / 2, m % 2) ? tiles[m] : 0;
+    LLTM_JIT_UNROLLED(m, 4) mine[m] = has_column(pair + m / 2, m % 2) ? tiles[m] : 0;
     // Multiplies by a matrix of eighths, with zeros for rows that are not y's: its 8 columns sum to the result.
     const uint32_t eighth = pack2<scalar_t>(0.125f, 0.f);
     const uint32_t rows = (has_row(b, 0) ? eighth : 0) | (has_row(b, 1) ? eighth << 16 : 0);
@@ -46,16 +45,14 @@ struct StepResults {
     sums = multiply_add_as<scalar_t>(mine, eighths, sums);
   }
   // The same for floats, row by row.
-  __device__ __forceinline__ void add(int b, int pair, const float (&y)[4]) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
+  LLTM_JIT_DEVICE void add(int b, int pair, const float (&y)[4]) {
+    LLTM_JIT_UNROLLED(e, 4) {
       if (has_column(pair, e / 2)) sums.value[2 * b + e % 2] += y[e];
     }
   }
-  __device__ __forceinline__ float sum() const {
+  LLTM_JIT_DEVICE float sum() const {
     float all = 0;
-#pragma unroll
-    for (int e = 0; e < (k16Bit ? 4 : 2 * K::kBegun); ++e) {
+    LLTM_JIT_UNROLLED(e, (k16Bit ? 4 : 2 * K::kBegun)) {
       if (k16Bit || has_row(e / 2, e % 2)) all += sums.value[e];
     }
     return all;
@@ -70,12 +67,10 @@ struct Stage {
   const uint32_t address;  // in shared memory
 
   // Stores a finished tile of y, whose columns begin at 16 pair, in the b-th 8 rows of the stage.
-  __device__ __forceinline__ void put(const FloatSums& tile, int b, int pair,
-                                      StepResults<K>& results) const {
+  LLTM_JIT_DEVICE void put(const FloatSums& tile, int b, int pair, StepResults<K>& results) const {
     const int first_row = kSlice * b;
     float y[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) y[e] = tile.value[e] * results.scale;
+    LLTM_JIT_UNROLLED(e, 4) y[e] = tile.value[e] * results.scale;
     if constexpr (sizeof(scalar_t) == 2) {
       const uint32_t left = pack2<scalar_t>(y[0], y[1]), right = pack2<scalar_t>(y[2], y[3]);
       uint32_t (&waiting)[2] = results.waiting[b];
@@ -96,8 +91,7 @@ struct Stage {
       if constexpr (K::kSigns == Signs::Read) results.add(b, pair, y);
       const uint32_t at = address + (first_row + fragment_column()) * K::kStagePitch +
                           (kTile * pair + fragment_row()) * 4;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      LLTM_JIT_UNROLLED(e, 4) {
         asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + e % 2 * K::kStagePitch + e / 2 * 32),
                      "f"(y[e])
                      : "memory");
@@ -106,7 +100,7 @@ struct Stage {
   }
 
   // Writes the stage's rows to memory, as the walk's rows of y from `row` on.
-  __device__ __forceinline__ void store(const Place<K>& place, int row) const {
+  LLTM_JIT_DEVICE void store(const Place<K>& place, int row) const {
     if (K::kWhole || call.store_bytes == 16) {
       store_pieces<uint4>(place, row);
     } else if (call.store_bytes == 4) {
@@ -118,12 +112,12 @@ struct Stage {
 
  private:
   // The address of this lane's row in the 8 x 8 numbers that begin at column 8 j.
-  __device__ __forceinline__ uint32_t row_of_lane(int first_row, int j) const {
+  LLTM_JIT_DEVICE uint32_t row_of_lane(int first_row, int j) const {
     return address + (first_row + lane() % 8) * K::kStagePitch + j * 16;
   }
 
   template <typename Piece>
-  __device__ __forceinline__ void store_pieces(const Place<K>& place, int first_row) const {
+  LLTM_JIT_DEVICE void store_pieces(const Place<K>& place, int first_row) const {
     if constexpr (sizeof(Piece) >= sizeof(scalar_t)) {
       constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
       constexpr int kPieces = 8 * K::kOutTiles / kElements;  // of a row

@@ -14,13 +14,13 @@ namespace lltm_jit {
 enum class Clamp : int8_t { Never, Plain, Boosted };
 
 // The larger of each pair of halves; a NaN stays a NaN.
-__device__ __forceinline__ uint32_t half2_max(uint32_t a, uint32_t b) {
+LLTM_JIT_DEVICE uint32_t half2_max(uint32_t a, uint32_t b) {
   uint32_t larger;
   asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
   return larger;
 }
 // Clamps x to [-limit, limit].
-__device__ __forceinline__ uint32_t half2_clamp(uint32_t x, uint32_t limit) {
+LLTM_JIT_DEVICE uint32_t half2_clamp(uint32_t x, uint32_t limit) {
   uint32_t clamped;
   asm("min.NaN.f16x2 %0, %1, %2;"
       : "=r"(clamped)
@@ -28,7 +28,7 @@ __device__ __forceinline__ uint32_t half2_clamp(uint32_t x, uint32_t limit) {
   return clamped;
 }
 // Sets all bits of each half where |a| > b.
-__device__ __forceinline__ uint32_t half2_magnitude_above(uint32_t a, uint32_t b) {
+LLTM_JIT_DEVICE uint32_t half2_magnitude_above(uint32_t a, uint32_t b) {
   uint32_t above;
   asm("{.reg .b32 magnitude;\n"
       "abs.f16x2 magnitude, %1;\n"
@@ -38,7 +38,7 @@ __device__ __forceinline__ uint32_t half2_magnitude_above(uint32_t a, uint32_t b
   return above;
 }
 // Fills each half with the highest bit of byte r, or r + 2, of a word of the map.
-__device__ __forceinline__ uint32_t spread_bytes(uint32_t word, int r) {
+LLTM_JIT_DEVICE uint32_t spread_bytes(uint32_t word, int r) {
   return choose_bytes(word, 0, r == 0 ? 0xaa88 : 0xbb99);
 }
 
@@ -54,10 +54,10 @@ struct Activation {
   uint32_t limit;        // the clamp
   uint32_t boost;        // also a factor of slope
 
-  __device__ __forceinline__ Activation(float slope_, float pass_)
+  LLTM_JIT_DEVICE Activation(float slope_, float pass_)
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
   template <Clamp kClamp>
-  __device__ __forceinline__ void set_clamp(float clamp, float boost_) {
+  LLTM_JIT_DEVICE void set_clamp(float clamp, float boost_) {
     limit = pack2<Half>(clamp, clamp);
     if constexpr (kClamp == Clamp::Boosted) {
       boost = pack2<Half>(boost_, boost_);
@@ -69,18 +69,16 @@ struct Activation {
   // for four tiles, of which this is one. They are read, or bits are added to them; `clamped` is
   // used only where v can reach the clamp.
   template <Clamp kClamp>
-  __device__ __forceinline__ void apply(const HalfSums (&v)[2], int tile, uint32_t& negative,
-                                        uint32_t& clamped, uint32_t (&result)[4]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
+  LLTM_JIT_DEVICE void apply(const HalfSums (&v)[2], int tile, uint32_t& negative,
+                             uint32_t& clamped, uint32_t (&result)[4]) const {
+    LLTM_JIT_UNROLLED(half, 2) {
       const int shift = half + 2 * tile;
       const auto& x = v[half].value;
       if constexpr (kSigns == Signs::Write) {
         // Bytes 0 and 2 are the signs of x[0], 1 and 3 those of x[1].
         negative |= choose_bytes(x[0], x[1], 0xfbd9) & 0x80808080u >> shift;
       }
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      LLTM_JIT_UNROLLED(r, 2) {
         uint32_t y;
         if constexpr (kSigns == Signs::Read) {
           const uint32_t mask = spread_bytes(negative << shift, r);
@@ -107,24 +105,22 @@ template <Signs kSigns>
 struct Activation<float, kSigns> {
   float slope, pass, limit, boost;
 
-  __device__ __forceinline__ Activation(float slope_, float pass_) : slope(slope_), pass(pass_) {}
+  LLTM_JIT_DEVICE Activation(float slope_, float pass_) : slope(slope_), pass(pass_) {}
   template <Clamp kClamp>
-  __device__ __forceinline__ void set_clamp(float clamp, float boost_) {
+  LLTM_JIT_DEVICE void set_clamp(float clamp, float boost_) {
     limit = clamp;
     boost = boost_;
   }
 
   template <Clamp kClamp>
-  __device__ __forceinline__ void apply(const FloatSums (&v)[2], int tile, uint32_t& negative,
-                                        uint32_t& clamped, SplitPair (&result)[4]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
+  LLTM_JIT_DEVICE void apply(const FloatSums (&v)[2], int tile, uint32_t& negative,
+                             uint32_t& clamped, SplitPair (&result)[4]) const {
+    LLTM_JIT_UNROLLED(half, 2) {
       if constexpr (kSigns == Signs::Write) {
         negative |= sign_bytes(v[half].value) & 0x80808080u >> (half + 2 * tile);
       }
       FloatSums y;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      LLTM_JIT_UNROLLED(e, 4) {
         const int bit = 7 - half - 2 * tile + 8 * (e / 2) + 16 * (e % 2);
         float x = v[half].value[e];
         if constexpr (kSigns == Signs::Read) {
@@ -149,7 +145,7 @@ struct Activation<float, kSigns> {
 
  private:
   // Fills byte r + 2 e with the sign of number 2 r + e.
-  static __device__ __forceinline__ uint32_t sign_bytes(const float (&x)[4]) {
+  static LLTM_JIT_DEVICE uint32_t sign_bytes(const float (&x)[4]) {
     const auto bits = [&](int e) { return __float_as_uint(x[e]); };
     const uint32_t first = choose_bytes(bits(0), bits(2), 0xfbfb);
     const uint32_t second = choose_bytes(bits(1), bits(3), 0xfbfb);

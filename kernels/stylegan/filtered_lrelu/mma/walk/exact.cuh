@@ -22,7 +22,7 @@ struct ExactWalk {
   struct Sample {
     float value;
     uint32_t outlier;
-    __device__ __forceinline__ void add(const Sample& sample, float tap) {
+    LLTM_JIT_DEVICE void add(const Sample& sample, float tap) {
       value += sample.value * tap;
       outlier |= sample.outlier;
     }
@@ -49,8 +49,7 @@ struct ExactWalk {
   Span y_rows, y_columns;  // the walk's own
   Span v_rows;             // those that the results need or whose signs are the walk's
 
-  __device__ __forceinline__ ExactWalk(const MmaCall& call_, int walk, uint32_t outliers_,
-                                       char* shared)
+  LLTM_JIT_DEVICE ExactWalk(const MmaCall& call_, int walk, uint32_t outliers_, char* shared)
       : call(call_),
         args(call_.args),
         outliers(outliers_),
@@ -84,15 +83,15 @@ struct ExactWalk {
 
  private:
   // A tile of the map may begin before the first sample of v that a result needs.
-  static __device__ __forceinline__ int first_v(int y, int phase) {
+  static LLTM_JIT_DEVICE int first_v(int y, int phase) {
     return max(y * kDown - (K::kSigns == Signs::Write ? phase : 0), 0);
   }
 
-  static __device__ __forceinline__ float tap(const FirFilter& filter, int place) {
+  static LLTM_JIT_DEVICE float tap(const FirFilter& filter, int place) {
     return filter.taps ? filter.taps[tap_index(place, filter.width, filter.flip)] : 1.f;
   }
 
-  __device__ __forceinline__ Sample read(int row, int column) const {
+  LLTM_JIT_DEVICE Sample read(int row, int column) const {
     if (row < 0 || row >= args.in_h || column < 0 || column >= args.in_w) return {0, 0};
     const float x = to_opmath(static_cast<const scalar_t*>(
         args.x)[batch * args.x_strides[0] + channel * args.x_strides[1] + row * args.x_strides[2] +
@@ -168,12 +167,12 @@ struct ExactWalk {
     }
   }
 
-  __device__ __forceinline__ scalar_t* y(int row, int column) const {
+  LLTM_JIT_DEVICE scalar_t* y(int row, int column) const {
     return static_cast<scalar_t*>(args.y) + (int64_t(place.plane) * args.out_h + row) * args.out_w +
            column;
   }
 
-  __device__ __forceinline__ float activated(int row, int column, const Sample& sum) const {
+  LLTM_JIT_DEVICE float activated(int row, int column, const Sample& sum) const {
     const float u = float(args.gain) * sum.value, slope = float(args.slope);
     if constexpr (K::kSigns == Signs::Read) {
       return u * derivative_at(args, call.map, plane_of_map(), row, column, slope);
@@ -188,12 +187,11 @@ struct ExactWalk {
 
   // ---- The sign map ----
 
-  __device__ __forceinline__ uint32_t* plane_of_map() const {
+  LLTM_JIT_DEVICE uint32_t* plane_of_map() const {
     return call.args.signs + int64_t(place.plane) * call.map.words_per_plane();
   }
   // Only in the walk's own tiles: neighbours make the same samples.
-  __device__ __forceinline__ void keep_signs(int row, int column, bool negative,
-                                             bool clamped) const {
+  LLTM_JIT_DEVICE void keep_signs(int row, int column, bool negative, bool clamped) const {
     const SignMap<int>& map = call.map;
     const int tile_row = (row + map.phase_y) / map.kTileRows;
     const int tile = map.flag_column(column) + place.first_map_tile;

@@ -15,9 +15,8 @@ struct DownRows {
   // because the registers of an operand are neighbours.
   struct alignas(2 * sizeof(Pair)) OfLane {
     uint32_t parts[sizeof(Pair) / 4][2];
-    __device__ __forceinline__ void get(Pair (&pairs)[2]) const {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+    LLTM_JIT_DEVICE void get(Pair (&pairs)[2]) const {
+      LLTM_JIT_UNROLLED(r, 2) {
         if constexpr (sizeof(Pair) == 4) {
           pairs[r] = parts[0][r];
         } else {
@@ -25,8 +24,8 @@ struct DownRows {
         }
       }
     }
-    __device__ __forceinline__ void set(int r, uint32_t pair) { parts[0][r] = pair; }
-    __device__ __forceinline__ void set(int r, const SplitPair& pair) {
+    LLTM_JIT_DEVICE void set(int r, uint32_t pair) { parts[0][r] = pair; }
+    LLTM_JIT_DEVICE void set(int r, const SplitPair& pair) {
       parts[0][r] = pair.high;
       parts[1][r] = pair.low;
     }
@@ -36,12 +35,11 @@ struct DownRows {
 
   // All warps of a block call it together.
   template <typename DownTaps>
-  __device__ __forceinline__ void make(const DownTaps& down, int phase) {
+  LLTM_JIT_DEVICE void make(const DownTaps& down, int phase) {
     const int row = fragment_row(), k = fragment_column();
     for (int tile = threadIdx.x / 32; tile < K::kRowTiles * K::kBegun; tile += K::kWarps) {
       const int age = tile / K::kBegun, of_begun = tile % K::kBegun;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      LLTM_JIT_UNROLLED(r, 2) {
         const int t = kTile * age - kSlice * of_begun + k + r * 8 - K::kDown * row - phase;
         tiles[age][of_begun][lane()].set(r, make_pair<Pair>(down(t), down(t + 1)));
       }
@@ -55,13 +53,11 @@ struct DownRowsOfStep {
   typename K::Pair tiles[K::kUnderWay][K::kBegun][2];
 
   template <int kStep>
-  __device__ __forceinline__ void get(const DownRows<K>& band) {
-#pragma unroll
-    for (int begin = 0; begin < K::kUnderWay; ++begin) {
+  LLTM_JIT_DEVICE void get(const DownRows<K>& band) {
+    LLTM_JIT_UNROLLED(begin, K::kUnderWay) {
       const int age = kStep % K::kStepsBetween + begin * K::kStepsBetween;
       if (age >= K::kRowTiles) continue;
-#pragma unroll
-      for (int b = 0; b < K::kBegun; ++b) band.tiles[age][b][lane()].get(tiles[begin][b]);
+      LLTM_JIT_UNROLLED(b, K::kBegun) band.tiles[age][b][lane()].get(tiles[begin][b]);
     }
   }
 };
@@ -74,7 +70,7 @@ struct RowsUnderWay {
   FloatSums carried[K::kCarried][K::kBegun][K::kOutTiles / 2];  // the latest beginning comes first
 
   template <typename Function>
-  __device__ __forceinline__ void for_each(const Function& function) {
+  LLTM_JIT_DEVICE void for_each(const Function& function) {
 #pragma unroll
     for (auto& begun : carried) {
 #pragma unroll
@@ -84,10 +80,10 @@ struct RowsUnderWay {
       }
     }
   }
-  __device__ __forceinline__ void clear() {
+  LLTM_JIT_DEVICE void clear() {
     for_each([](FloatSums& sums) { sums = zero_sums<FloatSums>(); });
   }
-  __device__ __forceinline__ void multiply(float factor) {
+  LLTM_JIT_DEVICE void multiply(float factor) {
     for_each([&](FloatSums& sums) {
 #pragma unroll
       for (float& sum : sums.value) sum *= factor;
@@ -99,21 +95,20 @@ struct RowsUnderWay {
     return (step + 1 - K::kRowTiles) % K::kStepsBetween == 0;
   }
   // The first row of the tiles that step i completes.
-  static __device__ __forceinline__ int finished_row(int i) {
+  static LLTM_JIT_DEVICE int finished_row(int i) {
     return (i + 1 - K::kRowTiles) * (kTile / K::kDown);
   }
 
   // Adds a transposed pair of tiles of v D' to the tiles of y that depend on its rows.
   template <int kStep>
-  __device__ __forceinline__ void add(const Pair (&transposed)[4], const DownRowsOfStep<K>& band,
-                                      int pair, const Stage<K>& stage, StepResults<K>& results) {
+  LLTM_JIT_DEVICE void add(const Pair (&transposed)[4], const DownRowsOfStep<K>& band, int pair,
+                           const Stage<K>& stage, StepResults<K>& results) {
     constexpr int kPhase = kStep % K::kStepsBetween;
 #pragma unroll
     for (int begin = K::kUnderWay - 1; begin >= 0; --begin) {
       const int age = kPhase + begin * K::kStepsBetween;  // of these tiles of y, in steps
       if (age >= K::kRowTiles) continue;
-#pragma unroll
-      for (int b = 0; b < K::kBegun; ++b) {
+      LLTM_JIT_UNROLLED(b, K::kBegun) {
         FloatSums sums = zero_sums<FloatSums>();
         if (age != 0) sums = carried[kPhase == 0 ? begin - 1 : begin][b][pair];
         if (K::down().touches(kTile * age - kSlice * b, kSlice))

@@ -39,8 +39,7 @@ struct ScaleConstants {
   int clamp_exponent;  // the largest out_exponent of clamped numbers
 
   template <typename scalar_t>
-  __device__ __forceinline__ void set(const MmaCall& call, float up_scale, float up_gain,
-                                      float down_scale) {
+  LLTM_JIT_DEVICE void set(const MmaCall& call, float up_scale, float up_gain, float down_scale) {
     clamp = call.clamp * up_scale * up_scale;
     room = clamp / (up_gain * up_gain * 1.01f);
     result = call.gain / (up_scale * up_scale) / (down_scale * down_scale);
@@ -52,8 +51,8 @@ struct ScaleConstants {
 // numbers are outliers; 1 if all numbers are, 0 if there are none.
 struct OutliersNote {
   uint8_t value;
-  __device__ __forceinline__ bool any() const { return value != 0; }
-  __device__ __forceinline__ uint32_t outliers() const { return value > 1 ? value << 23 : 0; }
+  LLTM_JIT_DEVICE bool any() const { return value != 0; }
+  LLTM_JIT_DEVICE uint32_t outliers() const { return value > 1 ? value << 23 : 0; }
 };
 
 // The scales of one warp, in shared memory.
@@ -68,7 +67,7 @@ struct Scales {
   struct alignas(16) Limits {
     uint32_t first, count, clamp_first;
     float in_scale;  // of samples of x, and of the bias
-    __device__ __forceinline__ bool keep(uint32_t largest) const { return largest - first < count; }
+    LLTM_JIT_DEVICE bool keep(uint32_t largest) const { return largest - first < count; }
   } limits;
   uint32_t low_count;  // magnitudes with bits from 1 to this are too small for the scale
   uint32_t outliers;   // the bits of the smallest outlier's magnitude
@@ -79,8 +78,7 @@ struct Scales {
   float boost;      // factor of v before it is clamped
 
   // After this, any window calls settle() first. If the bias is not `finite`, every number is an outlier.
-  __device__ __forceinline__ void begin(const ScaleConstants& constants, float bias, bool finite,
-                                        bool reads) {
+  LLTM_JIT_DEVICE void begin(const ScaleConstants& constants, float bias, bool finite, bool reads) {
     const float room = constants.room - fabsf(bias);
     limits.clamp_first = reads ? kNever : room > 0 ? __float_as_uint(room) : 0;
     limits.first = limits.count = low_count = 0;
@@ -89,19 +87,18 @@ struct Scales {
   }
 
   // Where a window's outliers begin, if the largest number of one of its parts is `smallest`.
-  __device__ __forceinline__ uint32_t outliers_for(uint32_t smallest, float bias) const {
+  LLTM_JIT_DEVICE uint32_t outliers_for(uint32_t smallest, float bias) const {
     smallest = max(smallest, __float_as_uint(fabsf(bias)));
     constexpr uint32_t kRange = uint32_t(kTop - 7 - kLow) << 23;
     const uint32_t power_of_two = (smallest + kRange) & kInfinity;  // as in a note
     return smallest < outliers - min(outliers, kRange) ? power_of_two : outliers;
   }
-  __device__ __forceinline__ OutliersNote note() const {
+  LLTM_JIT_DEVICE OutliersNote note() const {
     return {static_cast<uint8_t>(left_out ? max(outliers >> 23, 1u) : 0u)};
   }
 
   // Chooses the scales for windows like this one.
-  __device__ __forceinline__ void settle(const ScaleConstants& constants, uint32_t largest,
-                                         float bias) {
+  LLTM_JIT_DEVICE void settle(const ScaleConstants& constants, uint32_t largest, float bias) {
     const uint32_t most = max(largest, __float_as_uint(fabsf(bias)));
     if (most != 0) in_exponent = exponent_for(__uint_as_float(most));
     const bool clamps_now = largest >= limits.clamp_first;
@@ -136,7 +133,7 @@ struct Scales {
   static constexpr int kLow = sizeof(scalar_t) == 2 ? -7 : -9;
 
   // The exponent for samples up to `largest`.
-  static __device__ __forceinline__ int exponent_for(float largest) {
+  static LLTM_JIT_DEVICE int exponent_for(float largest) {
     const int exponent = binary_exponent(largest);
     if constexpr (kHalf) {
       return exponent >= -6 ? 0 : exponent >= -13 ? -7 : -14;
@@ -145,14 +142,14 @@ struct Scales {
     }
   }
   // The bits of the magnitudes that this exponent is for.
-  static __device__ __forceinline__ uint32_t bits_from(int exponent) {
+  static LLTM_JIT_DEVICE uint32_t bits_from(int exponent) {
     if constexpr (kHalf) {
       return exponent == -14 ? 0 : __float_as_uint(power_of_two(exponent - 6));
     } else {
       return exponent == kLeast ? 0 : __float_as_uint(power_of_two(exponent + kTop - 7));
     }
   }
-  static __device__ __forceinline__ uint32_t bits_to(int exponent) {
+  static LLTM_JIT_DEVICE uint32_t bits_to(int exponent) {
     constexpr int kHighest = kHalf ? 0 : (127 - (kTop - 7)) & ~7;
     if (exponent >= kHighest) return kNever;
     return __float_as_uint(power_of_two(kHalf ? exponent + 1 : exponent + kTop + 1));

@@ -15,7 +15,7 @@ struct WalkState {
   // The inner steps: there all taps meet rows of the image, so that the bias adds the same to all of U x.
   struct InnerSteps {
     int first, count;
-    __device__ __forceinline__ bool have(int i) const {
+    LLTM_JIT_DEVICE bool have(int i) const {
       return static_cast<unsigned>(i - first) < static_cast<unsigned>(count);
     }
   };
@@ -28,7 +28,7 @@ struct WalkState {
   OutliersNote notes[kMostWalks];  // of the warp's walks
 
   // The bias of a walk's channel.
-  static __device__ __forceinline__ float bias_of(const MmaCall& call, int walk) {
+  static LLTM_JIT_DEVICE float bias_of(const MmaCall& call, int walk) {
     if (!call.args.bias || walk >= call.walks) return 0;
     const unsigned plane = Place<K>(call, walk).plane;
     const unsigned channel = plane - call.channels.divide(plane) * call.channels.divisor;
@@ -36,8 +36,8 @@ struct WalkState {
   }
 
   // Begins a walk. One lane calls it.
-  __device__ __forceinline__ void begin(const MmaCall& call, const ScaleConstants& constants,
-                                        int walk, float next_bias) {
+  LLTM_JIT_DEVICE void begin(const MmaCall& call, const ScaleConstants& constants, int walk,
+                             float next_bias) {
     place = Place<K>(call, walk);
     const bool finite = !kBias || isfinite(next_bias);
     const float added = kBias && finite ? next_bias : 0;
@@ -53,17 +53,16 @@ struct WalkState {
   }
 
   // Called by one lane when the scales change. Inside the image a sample meets all taps of its phase.
-  __device__ __forceinline__ void settle_bias(const MmaCall& call, const UpTaps& up_taps) {
+  LLTM_JIT_DEVICE void settle_bias(const MmaCall& call, const UpTaps& up_taps) {
     const float scaled = bias * scales.limits.in_scale;
     const int first = first_row(call, place, 0);
-#pragma unroll
-    for (int row = 0; row < kFactor; ++row) {
+    LLTM_JIT_UNROLLED(row, kFactor) {
       inner_bias[row] = scaled * sum_of_taps(up_taps, -first - row, K::kUpTaps);
     }
   }
 
   // The initial sums of U x at inner steps.
-  __device__ __forceinline__ Sums inner_sums() const {
+  LLTM_JIT_DEVICE Sums inner_sums() const {
     Sums sums = zero_sums<Sums>();
     if constexpr (kBias) {
       const float value = inner_bias[fragment_row() % kFactor];
@@ -72,8 +71,8 @@ struct WalkState {
     return sums;
   }
   // The initial sums at other steps: the bias times the taps of a row that meet the image.
-  __device__ __forceinline__ void bias_of_rows(const MmaCall& call, const UpTaps& up_taps, int i,
-                                               Sums& sums) const {
+  LLTM_JIT_DEVICE void bias_of_rows(const MmaCall& call, const UpTaps& up_taps, int i,
+                                    Sums& sums) const {
     const int first = first_row(call, place, i) + fragment_row(), end = kFactor * call.args.in_h;
     const float scaled = bias * scales.limits.in_scale;
     const auto inside = [&](int row) {
@@ -85,12 +84,11 @@ struct WalkState {
 
  private:
   // Tap t of row r of step i's tile is at row (first_row() + r + t) / factor of the image.
-  static __device__ __forceinline__ int first_row(const MmaCall& call, const Place<K>& place,
-                                                  int i) {
+  static LLTM_JIT_DEVICE int first_row(const MmaCall& call, const Place<K>& place, int i) {
     return kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
   }
   // The sum of the taps t <= last with t = phase modulo the factor.
-  static __device__ __forceinline__ float sum_of_taps(const UpTaps& up_taps, int phase, int last) {
+  static LLTM_JIT_DEVICE float sum_of_taps(const UpTaps& up_taps, int phase, int last) {
     const int most = min(last, UpTaps::kLast);
     const int t = most - ((most - phase) & (kFactor - 1));
     return t < 0 ? 0 : up_taps.sums[t];

@@ -56,7 +56,7 @@ struct Walk {
   } ahead;
   bool boosts;  // v is multiplied before it is clamped: Note [The running exponent]
 
-  __device__ __forceinline__ void run() {
+  LLTM_JIT_DEVICE void run() {
     const Place<K>& place = shared.place;
     if constexpr (kBias) next_bias = shared.bias_of(call, first_walk<K>());
     if (lane() == 0) shared.scales.in_exponent = shared.scales.out_exponent = 0;
@@ -79,7 +79,7 @@ struct Walk {
 
  private:
   template <int kStep>
-  __device__ __forceinline__ void steps_from(const Place<K>& place, int i, int steps) {
+  LLTM_JIT_DEVICE void steps_from(const Place<K>& place, int i, int steps) {
     if constexpr (kStep < K::kPeriod) {
       if (kStep == 0 || i + kStep < steps) {
         step<kStep>(place, i + kStep);
@@ -88,7 +88,7 @@ struct Walk {
     }
   }
 
-  __device__ __forceinline__ void begin(const Place<K>& place) {
+  LLTM_JIT_DEVICE void begin(const Place<K>& place) {
     plane_sum = 0;
     rows_of_y.clear();
     if constexpr (kReads) signs.begin(call, place);
@@ -97,7 +97,7 @@ struct Walk {
   }
   // Prepares step i, the next one, whose kNew new slices begin at `first` of the ring.
   template <int kNew>
-  __device__ __forceinline__ void look_ahead(int i, int first) {
+  LLTM_JIT_DEVICE void look_ahead(int i, int first) {
     largest_rows.template look_at<kNew>(ring, first);
     const auto limits = shared.scales.limits;
     uint32_t largest = largest_rows.of_lane();
@@ -113,7 +113,7 @@ struct Walk {
   // The next step takes care of what a step leaves, results in the stage and used slices of x,
   // because the next step waits for its own slices anyway.
   template <int kStep>
-  __device__ __forceinline__ void step(const Place<K>& place, int i) {
+  LLTM_JIT_DEVICE void step(const Place<K>& place, int i) {
     constexpr int kNew = K::new_slices(kStep), kNext = K::new_slices(kStep + 1);
     Sums start = shared.inner_sums();
     if (__builtin_expect(ahead.unusual, false)) prepare<kNew>(place, i, start);
@@ -139,7 +139,7 @@ struct Walk {
 
   // Work that most steps do not have.
   template <int kNew>
-  __device__ __forceinline__ void prepare(const Place<K>& place, int i, Sums& start) {
+  LLTM_JIT_DEVICE void prepare(const Place<K>& place, int i, Sums& start) {
     if (ahead.settles) {
       // Outliers may have turned on the clamp, which does no harm; deciding again would cost every step moves.
       settle_scales(largest_rows.without_outliers(ring, kNew, shared.scales, shared.bias));
@@ -152,13 +152,13 @@ struct Walk {
   }
 
   // Stores the tiles that step i has completed.
-  __device__ __forceinline__ void store_tiles(const Place<K>& place, int i) const {
+  LLTM_JIT_DEVICE void store_tiles(const Place<K>& place, int i) const {
     stage_of_warp().store(place, rows_of_y.finished_row(i));
   }
-  __device__ __forceinline__ Stage<K> stage_of_warp() const { return {call, ring.end}; }
+  LLTM_JIT_DEVICE Stage<K> stage_of_warp() const { return {call, ring.end}; }
 
   // Note [The running exponent]: rescales the sums that are carried from step to step.
-  __device__ __forceinline__ void settle_scales(uint32_t largest) {
+  LLTM_JIT_DEVICE void settle_scales(uint32_t largest) {
     Scales<scalar_t>& scales = shared.scales;
     const int in = scales.in_exponent, out = scales.out_exponent;
     __syncwarp();
@@ -171,14 +171,9 @@ struct Walk {
     if constexpr (Scales<scalar_t>::kHalf) {
       const float ratio = power_of_two(in - scales.in_exponent);
       const uint32_t ratios = pack2<Half>(ratio, ratio);
-#pragma unroll
-      for (int tile = 0; tile < Bands<K>::kPeriod; ++tile) {
-#pragma unroll
-        for (int s = 0; s < kWindow; ++s) {
-#pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            bands.up_rows[tile][s][r] = half2_multiply(bands.up_rows[tile][s][r], ratios);
-          }
+      LLTM_JIT_UNROLLED2(tile, Bands<K>::kPeriod, s, kWindow) {
+        LLTM_JIT_UNROLLED(r, 2) {
+          bands.up_rows[tile][s][r] = half2_multiply(bands.up_rows[tile][s][r], ratios);
         }
       }
     }
@@ -189,14 +184,13 @@ struct Walk {
 
   // Move 1 of Note [The chain], for the whole block. Sums start from `start` in the image's columns.
   template <int kStep>
-  __device__ __forceinline__ void up_rows(const Sums& start, const Place<K>& place,
-                                          Pair (&rows)[K::kColumnSlices][2]) {
+  LLTM_JIT_DEVICE void up_rows(const Sums& start, const Place<K>& place,
+                               Pair (&rows)[K::kColumnSlices][2]) {
     const float scale = shared.scales.limits.in_scale;
     constexpr int kTileOfPeriod = kStep % K::kUpPeriod;
     const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
     const int in_slices = call.args.in_w / kSlice;
-#pragma unroll
-    for (int l = 0; l < K::kColumnSlices; ++l) {
+    LLTM_JIT_UNROLLED(l, K::kColumnSlices) {
       if constexpr (kReadsColumns) window.read_columns(ring, 0, scale, l);
       Sums sums = start;
       if constexpr (kBias && !K::kWhole) {
@@ -219,14 +213,12 @@ struct Walk {
   }
 
   // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
-  __device__ __forceinline__ void up_columns(int tile, const Pair (&rows)[K::kColumnSlices][2],
-                                             Sums (&v)[2]) {
+  LLTM_JIT_DEVICE void up_columns(int tile, const Pair (&rows)[K::kColumnSlices][2], Sums (&v)[2]) {
     const auto& band = bands.up_columns[tile % K::kUpPeriod];
     const int begin = K::up().first_slice(tile);
     const int first = larger(begin, K::kFirstColumnSlice);
     const int last = smaller(K::up().last_slice(tile), K::kLastColumnSlice);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    LLTM_JIT_UNROLLED(half, 2) {
       v[half] = zero_sums<Sums>();
       if constexpr (K::kEight) {
         const auto row = [&](int s, int r) {
@@ -239,8 +231,7 @@ struct Walk {
         continue;
       }
       int s = first;
-#pragma unroll
-      for (int i = 0; i < K::kColumnWindow; ++i) {
+      LLTM_JIT_UNROLLED(i, K::kColumnWindow) {
         const int distance = kSlice * K::kUp * s - kTile * tile;
         if (s > last) continue;
         const int l = s - K::kFirstColumnSlice;
@@ -262,8 +253,7 @@ struct Walk {
 
   // Moves 2 to 5, for one tile of v after another.
   template <int kStep, Clamp kClamp>
-  __device__ __forceinline__ void columns(const Place<K>& place, int i, const Sums& start,
-                                          bool clamps) {
+  LLTM_JIT_DEVICE void columns(const Place<K>& place, int i, const Sums& start, bool clamps) {
     // The kinds of step begin differently, because the compiler would move their common code before
     // the branch, where it takes registers from the copies.
     asm volatile("// %0" ::"n"(int(kClamp)));
@@ -281,16 +271,14 @@ struct Walk {
     MapWords<K> map(call, signs, place, i, clamps);
     StepResults<K> results(place, rows_of_y.finished_row(i), shared.scales.out_scale);
     const Stage<K> stage = stage_of_warp();
-#pragma unroll
-    for (int tile = 0; tile < K::kTiles; ++tile) {
+    LLTM_JIT_UNROLLED(tile, K::kTiles) {
       Sums v[2];
       up_columns(tile, rows, v);
       Pair a[4];
       map.begin(tile);
       activation.template apply<kClamp>(v, tile % 4, map.negative, map.clamped, a);
       map.end(tile);
-#pragma unroll
-      for (int j = 0; j < K::kOutTiles; ++j) {
+      LLTM_JIT_UNROLLED(j, K::kOutTiles) {
         const int distance = kTile * tile - 8 * K::kDown * j;
         if (!K::down().touches(distance, 8)) continue;
         const bool first = tile == 0 || !K::down().touches(distance - kTile, 8);

@@ -19,10 +19,9 @@ struct Window {
 
   // Reads the slices of rows from `first` of the ring on. Each lane gets neighbours in a column,
   // because a chunk's rows are along k of the first product.
-  __device__ __forceinline__ void read(const Ring& ring, int first, float scale) {
+  LLTM_JIT_DEVICE void read(const Ring& ring, int first, float scale) {
     if constexpr (!k16Bit) {
-#pragma unroll
-      for (int l = 0; l < K::kColumnSlices; ++l) read_columns(ring, first, scale, l);
+      LLTM_JIT_UNROLLED(l, K::kColumnSlices) read_columns(ring, first, scale, l);
     } else {
       // As pairs of slices along k, because the registers of an operand B are neighbours.
 #pragma unroll
@@ -33,8 +32,7 @@ struct Window {
         for (int l = 0; l < K::kColumnSlices; l += 2) {
           uint32_t four[4];
           load_matrices<true>(four, source + l * 16);
-#pragma unroll
-          for (int m = 0; m < 4; ++m) {
+          LLTM_JIT_UNROLLED(m, 4) {
             if (l + m / 2 < K::kColumnSlices) pairs[l + m / 2][s + m % 2] = scaled(four[m], scale);
           }
         }
@@ -42,13 +40,12 @@ struct Window {
     }
   }
   // The same for one slice of columns, in float.
-  __device__ __forceinline__ void read_columns(const Ring& ring, int first, float scale, int l) {
+  LLTM_JIT_DEVICE void read_columns(const Ring& ring, int first, float scale, int l) {
 #pragma unroll
     for (int s = 0; s < K::kRowWindow; s += 2) {
       const uint32_t in_chunk = fragment_column() * Ring::kPitch + fragment_row() * 4;
       FloatSums sums;  // in the layout of sums, which are split the same way
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      LLTM_JIT_UNROLLED(e, 4) {
         const uint32_t source = ring.at(first + s + e / 2, in_chunk);
         asm volatile("ld.shared.f32 %0, [%1];"
                      : "=f"(sums.value[e])
@@ -64,7 +61,7 @@ struct Window {
   }
 
  private:
-  static __device__ __forceinline__ uint32_t scaled(uint32_t pair, float scale) {
+  static LLTM_JIT_DEVICE uint32_t scaled(uint32_t pair, float scale) {
     if constexpr (std::is_same_v<scalar_t, Half>) return pair;
     return pack2<Half>(first_of<scalar_t>(pair) * scale, second_of<scalar_t>(pair) * scale);
   }
@@ -83,11 +80,9 @@ struct LargestRows {
 
   // Drops the oldest kCount slices and adds as many from `first` of the ring on.
   template <int kCount>
-  __device__ __forceinline__ void look_at(const Ring& ring, int first) {
-#pragma unroll
-    for (int s = 0; s < K::kRowWindow - kCount; ++s) slices[s] = slices[s + kCount];
-#pragma unroll
-    for (int s = 0; s < kCount; ++s) {
+  LLTM_JIT_DEVICE void look_at(const Ring& ring, int first) {
+    LLTM_JIT_UNROLLED(s, K::kRowWindow - kCount) slices[s] = slices[s + kCount];
+    LLTM_JIT_UNROLLED(s, kCount) {
       Most most[2] = {};  // two, to shorten the chain of waits
       const uint32_t copied = ring.copied(first + s);
       Ring::for_each_piece([&](int rows, int columns) {
@@ -102,15 +97,15 @@ struct LargestRows {
   }
 
   // The bits of the largest magnitude in this lane; of_warp() has the warp's.
-  __device__ __forceinline__ uint32_t of_lane() const {
+  LLTM_JIT_DEVICE uint32_t of_lane() const {
     Most most = slices[0];
 #pragma unroll
     for (int s = 1; s < K::kRowWindow; ++s) most = larger_of(most, slices[s]);
     return bits(most);
   }
-  __device__ __forceinline__ uint32_t of_warp() const { return __reduce_max_sync(~0u, of_lane()); }
+  LLTM_JIT_DEVICE uint32_t of_warp() const { return __reduce_max_sync(~0u, of_lane()); }
   // The smallest magnitude among the lanes' largest ones in each slice, leaving out zeros.
-  __device__ __forceinline__ uint32_t smallest_of_warp() const {
+  LLTM_JIT_DEVICE uint32_t smallest_of_warp() const {
     uint32_t before = ~0u;  // less 1, so that 0 becomes the largest
 #pragma unroll
     for (const Most& slice : slices) before = min(before, bits(slice) - 1);
@@ -119,7 +114,7 @@ struct LargestRows {
   // Whether this lane's largest magnitude in one of the last kCount slices may be below 1 + `count`
   // and not 0. Of a pair only the second number is compared, because it needs no shift.
   template <int kCount>
-  __device__ __forceinline__ bool new_ones_below(uint32_t count) const {
+  LLTM_JIT_DEVICE bool new_ones_below(uint32_t count) const {
     bool below = false;
 #pragma unroll
     for (int s = K::kRowWindow - kCount; s < K::kRowWindow; ++s) {
@@ -136,8 +131,8 @@ struct LargestRows {
 
   // Note [Outliers]: removes them from the window that begins at `first` of the ring, and gives the
   // bits of the largest magnitude that is left.
-  __device__ __forceinline__ uint32_t without_outliers(const Ring& ring, int first,
-                                                       Scales<scalar_t>& scales, float bias) {
+  LLTM_JIT_DEVICE uint32_t without_outliers(const Ring& ring, int first, Scales<scalar_t>& scales,
+                                            float bias) {
     uint32_t outliers = Scales<scalar_t>::kInfinity;
     if constexpr (!Scales<scalar_t>::kHalf) {
       outliers = scales.outliers_for(smallest_of_warp(), bias);
@@ -177,21 +172,19 @@ struct LargestRows {
     });
   }
 
-  static __device__ __forceinline__ uint32_t bits(uint32_t most) {
+  static LLTM_JIT_DEVICE uint32_t bits(uint32_t most) {
     return max(__float_as_uint(first_of<scalar_t>(most)),
                __float_as_uint(second_of<scalar_t>(most)));
   }
-  static __device__ __forceinline__ uint32_t bits(float most) { return __float_as_uint(most); }
-  static __device__ __forceinline__ uint32_t larger_of(uint32_t a, uint32_t b) {
+  static LLTM_JIT_DEVICE uint32_t bits(float most) { return __float_as_uint(most); }
+  static LLTM_JIT_DEVICE uint32_t larger_of(uint32_t a, uint32_t b) {
     return max_magnitude2<scalar_t>(a, b);
   }
-  static __device__ __forceinline__ float larger_of(float a, float b) {
-    return larger_or_nan(a, b);
-  }
-  static __device__ __forceinline__ void raise(uint32_t& most, uint32_t pair) {
+  static LLTM_JIT_DEVICE float larger_of(float a, float b) { return larger_or_nan(a, b); }
+  static LLTM_JIT_DEVICE void raise(uint32_t& most, uint32_t pair) {
     most = max_magnitude2<scalar_t>(most, pair);
   }
-  static __device__ __forceinline__ void raise(float& most, uint32_t bits) {
+  static LLTM_JIT_DEVICE void raise(float& most, uint32_t bits) {
     most = larger_or_nan(most, fabsf(__uint_as_float(bits)));
   }
 };
