@@ -127,11 +127,12 @@ def test_it_is_a_layer_as_any_other(peephole):
 def test_a_check_compares_only_what_a_step_writes(functions):
     """The numbers in the room of absent parameters are zeros, not what the stack had there."""
     source = functions._source
-    gates, states, parameters, *_, room = source._sizes
-    dual, *_ = source._compared([0.5] * (room + states))
-    rooms = room - states - parameters - (gates if source._sizes[3] else 2 * gates)
+    cell, room = source._cell, source._room
+    dual, *_ = source._compared([0.5] * (room + cell.states))
+    gates = cell.gates if cell.adds_gates else 2 * cell.gates
+    rooms = room - cell.states - cell.parameters - gates
     assert rooms > 0
-    assert dual[room - states - rooms : room - states] == [0.0] * rooms
+    assert dual[room - cell.states - rooms : room - cell.states] == [0.0] * rooms
 
 
 # Of a cell that adds its gates, and of one that does not.
