@@ -146,8 +146,9 @@ class RecurrentLayer(Directions):
             first = self.batch_first
             found = plain.plainly(self, input.transpose(0, 1) if first else input, hx)
             if found is not None:
-                output = self._returned(found[0].transpose(0, 1) if first else found[0])
-                return output, found[1] if len(found) == 2 else tuple(found[1:])
+                output = found.pop(0)
+                output = self._returned(output.transpose(0, 1) if first else output)
+                return output, found[0] if len(found) == 1 else tuple(found)
         name = name_of(self)
         if reset_to is not None and reset is None:
             raise ValueError(f"{name}(): expected reset with reset_to, but got only reset_to")
