@@ -65,7 +65,7 @@ _PACKAGES = {
     "op": {
         "op": "lltm_jit.ops.stylegan2",
         "op.conv2d_gradfix": "lltm_jit.ops.conv2d_gradfix",
-        "op.fused_act": "lltm_jit.ops.stylegan.stylegan2",
+        "op.fused_act": "lltm_jit.ops.stylegan2.fused_act",
         "op.upfirdn2d": "lltm_jit.ops.stylegan2.upfirdn2d",
     },
     "torch_utils.custom_ops": {"torch_utils.custom_ops": "lltm_jit.ops.drop_in.custom_ops"},
