@@ -4,7 +4,7 @@ The operators' own formulas (``impl="ref"``) are definitions: exact, and slower.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import torch.nn.functional as F
@@ -18,10 +18,9 @@ _ACTIVATIONS = {each.number: each.func for each in activation_funcs.values()}
 @contextmanager
 def instead_of_references() -> Iterator[None]:
     """Let ``impl="ref"`` run the functions of this module."""
-    with ExitStack() as stack:
-        for function in (bias_act, upfirdn2d, filtered_lrelu):
-            place = f"lltm_jit.ops.stylegan.{function.__name__}.formula"
-            stack.enter_context(patch(place, lambda _, *args, run=function: run(*args)))
+    plain = {function.__name__: function for function in (bias_act, upfirdn2d, filtered_lrelu)}
+    place = "lltm_jit.ops.stylegan._implementation.formula"
+    with patch(place, lambda name, *args: plain[name](*args)):
         yield
 
 
