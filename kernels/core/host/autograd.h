@@ -39,10 +39,11 @@ using TensorRefs = c10::ArrayRef<std::reference_wrapper<const at::Tensor>>;
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
 
-// The wanted gradients of a pass whose outputs are computed again by differentiable operations, from the same inputs.
-std::vector<at::Tensor> gradients_through(const std::vector<at::Tensor>& outputs,
-                                          const std::vector<at::Tensor>& inputs,
-                                          const BackwardPass& pass);
+// The wanted gradients of a pass, through a function of the inputs that computes the outputs again by differentiable
+// operations. It gets tensors in the inputs' places, as inputs may depend on each other, or be the same tensor.
+std::vector<at::Tensor> gradients_through(
+    const std::function<std::vector<at::Tensor>(at::TensorList)>& function,
+    std::vector<at::Tensor> inputs, const BackwardPass& pass);
 
 // The tensor of an optional argument, undefined if it is absent or holds an undefined tensor.
 inline const at::Tensor& as_tensor(const at::Tensor& tensor) { return tensor; }

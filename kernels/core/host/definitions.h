@@ -117,9 +117,13 @@ void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
   for (const at::Tensor& output : saved_outputs) node->save(output, /*is_output=*/true);
 }
 
-std::vector<at::Tensor> gradients_through(const std::vector<at::Tensor>& outputs,
-                                          const std::vector<at::Tensor>& inputs,
-                                          const BackwardPass& pass) {
+std::vector<at::Tensor> gradients_through(
+    const std::function<std::vector<at::Tensor>(at::TensorList)>& function,
+    std::vector<at::Tensor> inputs, const BackwardPass& pass) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (pass.wanted[i]) inputs[i] = pass.in_place_of_input(i, inputs[i]);
+  }
+  const auto outputs = function(inputs);
   std::vector<at::Tensor> of, by, to;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (pass.grads[i].defined()) of.push_back(outputs[i]), by.push_back(pass.grads[i]);

@@ -22,8 +22,6 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 using SequenceResults = std::tuple<Tensor, Tensor, Tensor>;  // output, h_n, c_n
-using LayersResults =
-    std::tuple<Tensor, std::vector<Tensor>>;  // output, and each of the last states
 // And the cell states that each step begins with, by themselves
 using SequenceStates = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 // or behind the gates that the backward pass needs, too.

@@ -269,7 +269,7 @@ std::vector<Tensor> recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> w
                                      bool tf32, std::optional<int64_t> part) {
   const RecurrentCell& cell = find_cell(name);
   const Stack stack{input, weights, layers, directions, states, cell, pads, tf32};
-  if (layers > 1 && directions == 1 && !pads && part != 0) {
+  if (layers > 1 && directions == 1 && !pads && (part ? *part > 0 : input.is_cuda())) {
     std::vector<Tensor> inputs{input};
     inputs.insert(inputs.end(), weights.begin(), weights.end());
     inputs.insert(inputs.end(), states.begin(), states.end());
@@ -303,7 +303,8 @@ std::vector<Tensor> recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> w
       now.layer = k, now.direction = d;
       LayerInputs one = inputs_of(stack, now, padded.defined() ? padded : x);
       LayerCall call{.first = k * directions + d};
-      if (at_once && cell.states <= 2) call.h_n = all[0], call.c_n = all.back();
+      if (at_once && cell.states <= 2) call.h_n = all[0];
+      if (at_once && cell.states == 2) call.c_n = all[1];
       if (all_outputs.defined()) call.output = all_outputs.narrow(2, d * units, units);
       if (how.pads || how.packs) {
         // As given: padded operands look alike.

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/host/autograd.h"
+#include "core/host/checks.h"
 #include "core/launch/device.h"
 #include "core/products/library.h"
 #include "rnn/sequence/all_steps/products.h"
@@ -89,7 +90,8 @@ bool is_possible(const Wavefront& call) {
     return is_plain(tensor) && tensor.scalar_type() == x.scalar_type() &&
            tensor.device() == x.device();
   });
-  if (!alike || !call.cell.ordinary() || call.cell.parameters > 0) return false;
+  if (!alike || !is_floating_point(x.scalar_type())) return false;
+  if (!call.cell.ordinary() || call.cell.parameters > 0) return false;
   if (x.numel() == 0 || call.weight(0, kWeightHh).dim() != 2) return false;
   const int64_t units = call.units(), gates = call.cell.gates * units;
   for (int64_t i = 0; i < call.layers * call.each; ++i) {
@@ -327,7 +329,7 @@ std::vector<Tensor> layers_side_by_side(at::ArrayRef<Tensor> inputs, int64_t lay
                                         int64_t weights, const RecurrentCell& cell, bool tf32,
                                         std::optional<int64_t> part) {
   Wavefront call{inputs, layers, weights, cell, tf32, part.value_or(0)};
-  if (!(part || call.x().is_cuda()) || !is_possible(call)) return {};
+  if (!is_possible(call)) return {};
   if (!part) call.part = planned_part(call);
   if (call.part == 0) return {};
   const bool training = any_requires_grad(inputs);
@@ -340,14 +342,21 @@ std::vector<Tensor> layers_side_by_side(at::ArrayRef<Tensor> inputs, int64_t lay
   const auto gradients = [layers, weights, tf32, count = inputs.size(), name = cell.name,
                           part = call.part](const BackwardPass& pass) {
     const at::ArrayRef<Tensor> saved(pass.saved), given = saved.slice(0, count);
-    const Wavefront again{given, layers, weights, find_cell(name), tf32, part};
-    if (!c10::GradMode::is_enabled()) {
+    Wavefront again{given, layers, weights, find_cell(name), tf32, part};
+    const bool plain = std::all_of(pass.grads.begin(), pass.grads.end(), [](const Tensor& grad) {
+      return !grad.defined() || is_plain(grad);
+    });  // not of vmap
+    if (plain && !c10::GradMode::is_enabled()) {
       const KernelGuard guard(given[0]);
       const Tensor* other = &saved[count];
       auto grads = backward(again, {other[0], other[1], other[2], other[3], other[4]}, pass);
       if (!grads.empty()) return grads;
     }
-    return gradients_through(in_turn(again), given.vec(), pass);
+    const auto differentiable = [&](at::TensorList inputs) {
+      again.inputs = inputs;
+      return in_turn(again);
+    };
+    return gradients_through(differentiable, given.vec(), pass);
   };
   using Refs = std::vector<std::reference_wrapper<const Tensor>>;
   Refs saved(inputs.begin(), inputs.end());

@@ -81,6 +81,33 @@ def test_second_gradients(kind, device, in_parts):
         assert (one - other).norm() <= 1e-3 * other.norm()
 
 
+def test_inputs_that_depend_on_each_other(device, in_parts):
+    """A state that is given twice, one of an earlier call, tied weights, and a hook."""
+    layer = stack("LSTM", 2, torch.double if device == "cpu" else torch.float, device)
+    layer.weight_hh_l1 = layer.weight_hh_l0
+    layer.weight_ih_l0.register_hook(lambda grad: 0.5 * grad)
+    x, (z, _) = inputs_of(layer, 5, 2, with_state=True)
+    inputs = [x, z, *layer.parameters()]
+    found = []
+    for part, create_graph in ((0, False), (2, False), (2, True)):
+        in_parts(part)
+        _, state = layer(x, (z, z))
+        loss = layer(x, state)[0].square().sum()
+        found.append(torch.autograd.grad(loss, inputs, create_graph=create_graph))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found[2], found[0], rtol=1e-3, atol=1e-4)
+
+
+def test_several_gradients_at_once(device, in_parts):
+    layer = stack("GRU", 2, torch.double if device == "cpu" else torch.float, device)
+    x, _ = inputs_of(layer, 5, 2, with_state=False)
+    weights, found = torch.randn(3, 5, 2, 16, dtype=x.dtype, device=device), []
+    for part in (2, 0):
+        in_parts(part)
+        found.append(torch.autograd.grad(layer(x)[0], x, weights, is_grads_batched=True))
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+
+
 def test_only_what_is_asked_for(device, in_parts):
     layer = stack("LSTM", 3, torch.float, device)
     layer.weight_hh_l1.requires_grad_(False)
