@@ -59,7 +59,7 @@ def by_torch(
     """Run torch's operator or the formula, which by default is that of C++."""
     if not takes_formula(operator, impl):
         return getattr(torch.ops.lltm_jit, operator)(*args)
-    x, b, *others = args
+    x, b, *others = args  # operators with a filter in b's place are called without autocast
     if b is not None and autocasts(x) and b.is_floating_point():  # as the operator does
         b = b.to(x.dtype)
     return in_aten(x, b, *others) if in_aten else formula(operator, x, b, *others)
