@@ -77,8 +77,9 @@ def test_second_gradients(kind, device, in_parts):
         _, *others = results(layer, x, state, create_graph=True)
         loss = sum(grad.square().sum() for grad in others[layer.cell.states :])
         found.append(torch.autograd.grad(loss, inputs))
+    error = 1e-12 if device == "cpu" else 1e-3
     for one, other in zip(*found, strict=True):
-        assert (one - other).norm() <= 1e-3 * other.norm()
+        assert (one - other).norm() <= error * other.norm()
 
 
 def test_inputs_that_depend_on_each_other(device, in_parts):
@@ -94,8 +95,9 @@ def test_inputs_that_depend_on_each_other(device, in_parts):
         _, state = layer(x, (z, z))
         loss = layer(x, state)[0].square().sum()
         found.append(torch.autograd.grad(loss, inputs, create_graph=create_graph))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(found[2], found[0], rtol=1e-3, atol=1e-4)
+    near = {"rtol": 1e-12, "atol": 1e-12} if device == "cpu" else {"rtol": 1e-3, "atol": 1e-4}
+    torch.testing.assert_close(found[1], found[0], **near)
+    torch.testing.assert_close(found[2], found[0], **near)
 
 
 def test_several_gradients_at_once(device, in_parts):
@@ -105,7 +107,8 @@ def test_several_gradients_at_once(device, in_parts):
     for part in (2, 0):
         in_parts(part)
         found.append(torch.autograd.grad(layer(x)[0], x, weights, is_grads_batched=True))
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+    near = {"rtol": 1e-12, "atol": 1e-12} if device == "cpu" else {"rtol": 1e-3, "atol": 1e-4}
+    torch.testing.assert_close(*found, **near)
 
 
 def test_only_what_is_asked_for(device, in_parts):
