@@ -4,7 +4,7 @@
 // Weights that do not fit on the chip come from memory at each step, and a product with few rows of a batch should take
 // no longer than reading them. The library's kernels for floats pad few rows to many. Here each number of the weights
 // is read once, and multiplied by the rows' numbers, which are in shared memory. With TF32 the library took 0.6 to 0.9
-// times as long as this kernel at 3072 units on an H200.
+// times as long as this kernel at 3072 units on an H200, and for one row, 0.8 to 1.0 times as long.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ class StepProduct {
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&most_shared_bytes,
                                           cudaDevAttrMaxSharedMemoryPerBlockOptin, a.get_device()));
     const int64_t stride = a.stride(transposed_ ? 0 : 1);
-    few_ = a.scalar_type() == at::kFloat &&
+    few_ = a.scalar_type() == at::kFloat && count > 1 &&
            few_rows_pay(count, std::min(a.size(0), a.size(1)), tf32) && a.size(0) % 4 == 0 &&
            a.size(1) % 4 == 0 && stride % 4 == 0 &&
            reinterpret_cast<uintptr_t>(a.const_data_ptr()) % 16 == 0 &&
