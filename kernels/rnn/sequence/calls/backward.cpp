@@ -142,7 +142,7 @@ struct BackwardCall {
     if (like.is_cuda() && cell.product) return sequence_cuda(args, cell.cuda, like);
     if (like.is_cuda()) grad_parameters = walk_backward_cuda(args, cell, like);
 #endif
-    if (like.is_cpu()) sequence_backward_cpu(args, cell.cpu);
+    if (like.is_cpu()) sequence_cpu(args, cell.cpu);
     return true;
   }
 

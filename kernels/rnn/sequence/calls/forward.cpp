@@ -81,7 +81,7 @@ struct ForwardCall {
     if (like.is_cuda() && cell.product) return sequence_cuda(args, cell.cuda, like);
     if (like.is_cuda()) walk_forward_cuda(args, cell, like);
 #endif
-    if (like.is_cpu()) sequence_forward_cpu(args, cell.cpu);
+    if (like.is_cpu()) sequence_cpu(args, cell.cpu);
     return true;
   }
 };
