@@ -110,18 +110,4 @@ SequenceAndSaved sequence_forward(const SequenceInputs& in, SequenceSaves saves,
   return results;
 }
 
-SequenceResults sequence_kernel(const SequenceInputs& in) {
-  const auto results = sequence_forward(in, kSavesNothing);
-  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
-}
-
-SequenceStates sequence_states_kernel(const SequenceInputs& in) {
-  const auto [output, h_n, c_n, saved_gates, saved_cells] = sequence_forward(in, kSavesCells);
-  return {output, h_n, c_n, saved_cells};
-}
-
-SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
-  return sequence_forward(in, kSavesAll);
-}
-
 }  // namespace lltm_jit

@@ -4,8 +4,6 @@
 #include <ATen/ops/_unsafe_view_ops.h>
 #include <ATen/ops/stack_ops.h>
 
-#include <algorithm>
-
 #include "core/host/autograd.h"
 #include "core/host/formula.h"
 #include "core/launch/device.h"
@@ -54,11 +52,10 @@ SequenceResults run(const LayerInputs& in, bool computed, LayerCall call = {}) {
       check_input_gates(x, weight_ih, bias_ih);  // which the product does not get to see
     gates = ops::input_gates.kernel(x, weight_ih, call.bias_ih ? std::nullopt : bias_ih, tf32);
   }
-  const auto [output, h_n, c_n, saved_gates, saved_cells] =
+  return results_of<SequenceResults>(
       sequence_forward({gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name,
                         tf32, bidirectional},
-                       kSavesNothing, call);
-  return {output, h_n, c_n};
+                       kSavesNothing, call));
 }
 
 }  // namespace
@@ -116,20 +113,15 @@ struct Stack {
 bool is_at_once(const Stack& stack) {
   const auto& [x, weights, layers, directions, states, cell, pads, tf32] = stack;
   const Tensor& first = weights[1];
-  bool yes = cell.parameters == 0 && x.numel() > 0 && only_computed(x) &&
-             !(x.is_cpu() && directions > 1) && first.dim() == 2;
-  for (const Tensor& state : states) {
-    const bool like_others =
-        &state == &states[0] || state.scalar_type() == states.back().scalar_type();
-    yes = yes && only_computed(state) && like_others;
+  bool yes = cell.parameters == 0 && x.numel() > 0 && only_computed(x, weights, states) &&
+             !(x.is_cpu() && directions > 1) && first.dim() == 2 &&
+             first.size(0) == cell.gates * first.size(1) &&
+             (pads || x.is_cpu() || x.size(0) == 1 || first.size(1) % kWholeAccess == 0);
+  for (size_t i = 1; i < weights.size(); i += stack.each()) {
+    yes = yes && weights[i].sizes() == first.sizes();
   }
-  yes = yes && (pads || x.is_cpu() || x.size(0) == 1 || first.size(1) % kWholeAccess == 0);
-  for (size_t i = 0; yes && i < weights.size(); ++i) {
-    const Tensor& weight = weights[i];
-    yes = only_computed(weight);
-    if (!yes || i % stack.each() != 1) continue;
-    yes = weight.dim() == 2 && weight.size(0) == cell.gates * weight.size(1) &&
-          weight.size(1) == first.size(1);
+  for (size_t i = 1; i < states.size(); ++i) {
+    yes = yes && states[i].scalar_type() == states.back().scalar_type();
   }
   return yes;
 }
@@ -137,7 +129,7 @@ bool is_at_once(const Stack& stack) {
 // Whether both directions' operands can be put together in one launch, with gradients or without.
 bool may_pack(const Stack& stack) {
   return stack.input.is_cuda() && stack.cell.parameters == 0 && stack.weights[1].dim() == 2 &&
-         is_plain(stack.input) && std::all_of(stack.weights.begin(), stack.weights.end(), is_plain);
+         is_plain(stack.input, stack.weights);
 }
 
 // One direction of a layer or both, and how it runs.

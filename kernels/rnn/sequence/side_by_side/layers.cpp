@@ -107,9 +107,9 @@ Arrays empty_arrays(const Wavefront& call, bool training) {
 // Whether the call depends on nothing but its inputs, which have the layers' shapes.
 bool is_possible(const Wavefront& call) {
   const Tensor& x = call.x();
+  if (!is_plain(call.inputs)) return false;
   for (const Tensor& tensor : call.inputs) {
-    const bool alike = tensor.scalar_type() == x.scalar_type() && tensor.device() == x.device();
-    if (!alike || !is_plain(tensor)) return false;
+    if (tensor.scalar_type() != x.scalar_type() || tensor.device() != x.device()) return false;
   }
   if (!is_floating_point(x.scalar_type()) || x.numel() == 0 || !call.cell.ordinary()) return false;
   if (call.cell.parameters > 0 || call.weight(0, kWeightHh).dim() != 2) return false;
@@ -296,8 +296,7 @@ std::vector<Tensor> input_gradients(const Wavefront& call, const Arrays& arrays,
 // The gradients of the inputs, by kernels if they can, or through the layers in turn, which are differentiable again.
 std::vector<Tensor> backward(const Wavefront& call, const Arrays& arrays,
                              const BackwardPass& pass) {
-  const auto transformed = [](const Tensor& grad) { return !is_plain(grad); };  // as by vmap
-  if (!is_tensor_with(pass.grads, transformed) && !c10::GradMode::is_enabled()) {
+  if (is_plain(pass.grads) && !c10::GradMode::is_enabled()) {
     const KernelGuard guard(call.x());
     const Arrays grads = empty_arrays(call, /*training=*/true);
     fill(call.of_layer(grads.after(), call.layers - 1), pass.grads[0]);
