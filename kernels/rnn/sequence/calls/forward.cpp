@@ -98,7 +98,7 @@ SequenceAndSaved sequence_forward(const SequenceInputs& in, SequenceSaves saves,
   };
   if (run_in_turn(in, cell)) return one_by_one();
   if (!as_kernels_have_it(in, cell)) {
-    const ResizedGates resized(in, cell, other_size(in, cell));
+    const ResizedGates resized(in, cell);
     return resized.resize_back(sequence_forward(resized.in_place_of(in), saves));
   }
   if (cell.normalises() && in.gates.is_cpu()) return sequence_forward_formula(in);

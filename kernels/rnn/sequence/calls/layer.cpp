@@ -2,7 +2,6 @@
 // So does the dispatcher, which calls without gradients skip.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_unsafe_view_ops.h>
-#include <ATen/ops/stack_ops.h>
 
 #include "core/host/autograd.h"
 #include "core/host/formula.h"
@@ -228,7 +227,7 @@ LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
                 "expected the weights of both directions to have one dtype, but got ",
                 own[i].scalar_type(), " and ", other.scalar_type());
     const bool stacks = i == 1 && own[i].dim() == 2;
-    return stacks ? at::_ops::stack::call({own[i], other}, 0) : cat({own[i], other}, dim);
+    return stacks ? stacked({own[i], other}) : cat({own[i], other}, dim);
   };
   in.weight_ih = of(0), in.weight_hh = of(1);
   if (stack.biased()) in.bias_ih = of(2), in.bias_hh = of(3);
@@ -242,13 +241,13 @@ std::vector<Tensor> last_states(const std::vector<Tensor>& h_n, const std::vecto
                                 int64_t states) {
   const Tensor& one = h_n[0];
   const auto shape = {c10::SymInt(1), one.sym_size(0), one.sym_size(1)};
-  std::vector<Tensor> last{h_n.size() > 1 ? at::_ops::stack::call(h_n, 0)
+  std::vector<Tensor> last{h_n.size() > 1 ? stacked(h_n)
                                           : at::_ops::_unsafe_view::call(one, shape)};
   if (states == 2) last.push_back(c_n.size() > 1 ? cat(c_n, 0) : c_n[0]);
   for (int64_t i = 0; states > 2 && i < states - 1; ++i) {
     std::vector<Tensor> each;
     for (const Tensor& cells : c_n) each.push_back(cells.select(0, i));
-    last.push_back(at::_ops::stack::call(each, 0));
+    last.push_back(stacked(each));
   }
   return last;
 }

@@ -173,7 +173,6 @@ Operands packed_with_gradients(const OptionalTensor& input,
                                bool add_biases, bool pads) {
   const auto& first = directions[0];
   const Operands results = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below;
     const KernelGuard guard(first[1]);
     const Operands all = packed(input, directions, gates, add_biases, pads);
     const auto& [x, w_ih, w_hh, b_ih, b_hh] = all;

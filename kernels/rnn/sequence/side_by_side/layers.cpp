@@ -1,11 +1,10 @@
 #include "rnn/sequence/side_by_side/layers.h"
 
-#include <ATen/ops/stack_ops.h>
-
 #include <algorithm>
 #include <functional>
 
 #include "core/host/autograd.h"
+#include "core/host/formula.h"
 #include "core/launch/device.h"
 #include "core/products/library.h"
 #include "rnn/sequence/all_steps/products.h"
@@ -85,7 +84,8 @@ struct Arrays {
   Tensor gates, hidden;  // the input's part and the hidden part, or in both places their sum
   Tensor saved_cells;    // before each step, [steps, states-1, batch, layers, hidden]
   Tensor h, cells;       // last states: [batch, layers, hidden], [states-1, batch, layers, hidden]
-  Tensor after() const { return outputs.narrow(0, 1, outputs.size(0) - 1); }  // without h_0
+  // The outputs without h_0.
+  Tensor after = outputs.defined() ? outputs.narrow(0, 1, outputs.size(0) - 1) : outputs;
   // The i-th last state, [layers, batch, hidden].
   Tensor state(int64_t i) const { return (i == 0 ? h : cells.select(0, i - 1)).transpose(0, 1); }
 };
@@ -145,7 +145,7 @@ void point(Args& args, const Arrays& arrays, const Run& run) {
   args.weights = static_cast<const char*>(weights.const_data_ptr()) +
                  run.first * weights.stride(0) * weights.element_size();
   args.old_h = data_at(arrays.outputs, run, run.step);
-  point(args.output, arrays.after(), run);
+  point(args.output, arrays.after, run);
   point(args.saved_gates, arrays.hidden, run);
   point(args.saved_cells, arrays.saved_cells, run);
 }
@@ -162,17 +162,17 @@ std::function<bool(Args)> parts_of(const Args& all, const Wavefront& call) {
 }
 
 // The hidden parts' of all layers, then the input's parts' from a layer on.
-Tensor stacked(const Wavefront& call, int64_t hidden, int64_t of_input, int64_t from) {
+Tensor both_parts(const Wavefront& call, int64_t hidden, int64_t of_input, int64_t from) {
   std::vector<Tensor> all;
   for (int64_t k = 0; k < call.layers; ++k) all.push_back(call.weight(k, hidden));
   for (int64_t k = from; k < call.layers; ++k) all.push_back(call.weight(k, of_input));
-  return at::_ops::stack::call(all, 0);
+  return stacked(all);
 }
 
 // Of both parts, or their sums.
 Tensor stacked_bias(const Wavefront& call) {
   if (call.each <= kBiasHh) return {};
-  const Tensor all = stacked(call, kBiasHh, kBiasIh, 0);
+  const Tensor all = both_parts(call, kBiasHh, kBiasIh, 0);
   if (call.biases_apart()) return all;
   return all.narrow(0, 0, call.layers) + all.narrow(0, call.layers, call.layers);
 }
@@ -204,7 +204,7 @@ void begin_forward(const Wavefront& call, const Tensor& bias, const Arrays& arra
 std::vector<Tensor> forward(const Wavefront& call, bool training, Arrays* arrays) {
   const KernelGuard guard(call.x());
   *arrays = empty_arrays(call, training);
-  auto& [weights, outputs, gates, hidden, saved_cells, h, cells] = *arrays;
+  auto& [weights, outputs, gates, hidden, saved_cells, h, cells, after] = *arrays;
   SequenceForwardArgs args{call.sizes(call.part)};
   if (training) {
     saved_cells =
@@ -213,14 +213,14 @@ std::vector<Tensor> forward(const Wavefront& call, bool training, Arrays* arrays
   point(args.saved_gates, hidden, {});
   const auto run_part = parts_of(args, call);
   if (!run_part) return {};
-  weights = stacked(call, kWeightHh, kWeightIh, 1);
+  weights = both_parts(call, kWeightHh, kWeightIh, 1);
   const Tensor bias = stacked_bias(call);
   begin_forward(call, bias, *arrays);
   for (int64_t launch = 0; launch < call.launches(); ++launch) {
     if (launch > 0) {
       Tensor to = call.factor(gates, launch, /*below=*/false);
       (call.biases_apart() ? add_by_library : multiply_by_library)(
-          call.factor(arrays->after(), launch, /*below=*/true),
+          call.factor(after, launch, /*below=*/true),
           call.input_weights(weights, launch).transpose(1, 2), call.tf32, to);
     }
     for (const Run& run : call.runs(launch)) {
@@ -232,7 +232,7 @@ std::vector<Tensor> forward(const Wavefront& call, bool training, Arrays* arrays
       if (!run_part(args)) return {};
     }
   }
-  std::vector<Tensor> results{call.of_layer(arrays->after(), call.layers - 1).contiguous()};
+  std::vector<Tensor> results{call.of_layer(after, call.layers - 1).contiguous()};
   for (int64_t i = 0; i < call.cell.states; ++i) {
     results.push_back(outputs.new_empty(arrays->state(i).sizes()).copy_(arrays->state(i)));
   }
@@ -248,7 +248,7 @@ bool run_backward(const Wavefront& call, const Arrays& arrays, const Arrays& gra
     const auto runs = call.runs(launch);
     for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
       point(args, arrays, *run);
-      point(args.grad_output, grads.after(), *run);
+      point(args.grad_output, grads.after, *run);
       point(args.grad_gates, grads.gates, *run);
       if (!call.cell.adds_gates) {
         point(args.gates, arrays.gates, *run);
@@ -259,7 +259,7 @@ bool run_backward(const Wavefront& call, const Arrays& arrays, const Arrays& gra
       if (!run_part(args)) return false;
     }
     if (launch > 0) {
-      Tensor to = call.factor(grads.after(), launch, /*below=*/true);
+      Tensor to = call.factor(grads.after, launch, /*below=*/true);
       multiply_by_library(call.factor(grads.gates, launch, /*below=*/false),
                           call.input_weights(arrays.weights, launch), call.tf32, to);
     }
@@ -280,7 +280,7 @@ std::vector<Tensor> input_gradients(const Wavefront& call, const Arrays& arrays,
     const auto wanted = [&](int64_t i) { return i < call.each && pass.wanted[call.place(k, i)]; };
     Tensor* own = &grads[call.place(k, 0)];
     if (wanted(kWeightHh)) own[kWeightHh] = product(hidden, arrays.outputs, k);
-    if (k > 0 && wanted(kWeightIh)) own[kWeightIh] = product(of_input, arrays.after(), k - 1);
+    if (k > 0 && wanted(kWeightIh)) own[kWeightIh] = product(of_input, arrays.after, k - 1);
     if (wanted(kBiasIh)) own[kBiasIh] = grad_bias(of_input);
     const bool same = call.cell.adds_gates && wanted(kBiasIh);
     if (wanted(kBiasHh)) own[kBiasHh] = same ? own[kBiasIh] : grad_bias(hidden);
@@ -299,7 +299,7 @@ std::vector<Tensor> backward(const Wavefront& call, const Arrays& arrays,
   if (is_plain(pass.grads) && !c10::GradMode::is_enabled()) {
     const KernelGuard guard(call.x());
     const Arrays grads = empty_arrays(call, /*training=*/true);
-    fill(call.of_layer(grads.after(), call.layers - 1), pass.grads[0]);
+    fill(call.of_layer(grads.after, call.layers - 1), pass.grads[0]);
     for (int64_t i = 0; i < call.cell.states; ++i) fill(grads.state(i), pass.grads[1 + i]);
     if (run_backward(call, arrays, grads)) return input_gradients(call, arrays, grads, pass);
   }
