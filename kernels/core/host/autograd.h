@@ -87,11 +87,17 @@ bool any_forward_grad(const Args&... args) {
 template <typename... Args>
 bool untransformed(const Args&... args) {
   const auto local = c10::impl::tls_local_dispatch_key_set();
-  const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
+  auto keys = local.included_;
+  const auto add_keys = [&](const at::Tensor& tensor) {
+    keys = keys | tensor.key_set();
+    return false;
+  };
+  (is_tensor_with(args, add_keys), ...);
+  keys = keys - local.excluded_;
   using Key = c10::DispatchKey;
-  // The keys of a GPU differ only in the backend. The third key is that of an absent argument.
+  // The keys of a GPU differ only in the backend.
   const c10::DispatchKeySet usual(
-      {Key::CPU, Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
+      {Key::CPU, Key::AutogradCPU, Key::ADInplaceOrView, Key::BackendSelect});
   return (keys.has(Key::CPU) || keys.has(Key::CUDA)) &&
          (keys - usual).highestFunctionalityKey() == Key::Undefined;
 }
@@ -102,9 +108,10 @@ bool only_computed(const Args&... args) {
   return untransformed(args...) && !any_requires_grad(args...) && !any_forward_grad(args...);
 }
 
-// Whether it would take this tensor only there, and to the backward pass.
-inline bool is_plain(const at::Tensor& tensor) {
-  return untransformed(tensor) && !any_forward_grad(tensor);
+// Whether it would take them only there, and to the backward pass.
+template <typename... Args>
+bool is_plain(const Args&... args) {
+  return untransformed(args...) && !any_forward_grad(args...);
 }
 
 // Calls an operator's kernel from its autograd function.

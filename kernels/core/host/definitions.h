@@ -10,6 +10,7 @@
 
 #include <ATen/core/IListRef.h>
 #include <ATen/ops/cat_ops.h>
+#include <ATen/ops/stack_ops.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -159,5 +160,6 @@ at::Tensor Autocast::operator()(const at::Tensor& tensor) const {
 
 // formula.h does not define these, because its operators would be ambiguous beside torch's.
 at::Tensor cat(at::TensorList tensors, int64_t dim) { return at::_ops::cat::call(tensors, dim); }
+at::Tensor stacked(at::TensorList tensors) { return at::_ops::stack::call(tensors, 0); }
 
 }  // namespace lltm_jit

@@ -17,6 +17,7 @@ inline at::Tensor operator*(const at::Tensor& a, const at::Tensor& b) { return a
 inline at::Tensor operator*(const at::Scalar& a, const at::Tensor& b) { return b.mul(a); }
 
 at::Tensor cat(at::TensorList tensors, int64_t dim);
+at::Tensor stacked(at::TensorList tensors);  // in a new first dimension
 
 // While such a guard lives, operations compute in the dtypes that they are given, because autocast
 // has cast the arguments already. Under vmap the guard covers only the formula's own operations.

@@ -26,6 +26,17 @@ using SequenceResults = std::tuple<Tensor, Tensor, Tensor>;  // output, h_n, c_n
 using SequenceStates = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 // or behind the gates that the backward pass needs, too.
 using SequenceAndSaved = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+template <typename Results>
+Results results_of(const SequenceAndSaved& all) {
+  const auto& [output, h_n, c_n, saved_gates, saved_cells] = all;
+  if constexpr (std::is_same_v<Results, SequenceResults>) {
+    return {output, h_n, c_n};
+  } else if constexpr (std::is_same_v<Results, SequenceStates>) {
+    return {output, h_n, c_n, saved_cells};
+  } else {
+    return all;
+  }
+}
 // Gradients in the order of SequenceInputs, and which of them are wanted.
 using SequenceGradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using SequenceMask = std::array<bool, 6>;
@@ -154,9 +165,6 @@ struct LayerCall {
 // The implementations for CPU, CUDA and meta tensors, in calls/.
 SequenceAndSaved sequence_forward(const SequenceInputs& in, SequenceSaves saves,
                                   const LayerCall& call = {});
-SequenceResults sequence_kernel(const SequenceInputs& in);
-SequenceStates sequence_states_kernel(const SequenceInputs& in);
-SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in);
 
 // The operators input_gates and recurrent_sequence in one call; in calls/layer.cpp. If nothing is differentiated or

@@ -27,9 +27,8 @@ class OneRecurrence {
   Tensor of_units(const Tensor& tensor) const;
   Tensor of_gates(const Tensor& tensor, int64_t dim) const;
 
+  const RecurrentCell& cell_;
   Recurrences all_;
-  int64_t gates_count_;
-  bool product_;
   int64_t direction_, head_;
   c10::SymInt first_unit_, hidden_size_, gate_size_;
   Tensor gates_, weight_hh_, output_, saved_gates_, saved_cells_;

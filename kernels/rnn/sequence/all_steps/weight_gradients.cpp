@@ -105,11 +105,10 @@ std::vector<OfDirection> directions_of(const Tensor& grad_hidden, const Tensor& 
 }
 
 // Joins the gradients of all recurrences' weights, without padding.
-Tensor together(std::vector<Tensor> each, const SequenceInputs& in) {
-  if (has_recurrences(in) && recurrences_of(in).heads == 1) {
-    for (Tensor& one : each) one = one.unsqueeze(0);
-  }
-  return (each.size() == 1 ? each[0] : cat(each, 0)).narrow(-1, 0, in.weight_hh.size(-1));
+Tensor together(const std::vector<Tensor>& each, const SequenceInputs& in) {
+  const bool stacks = has_recurrences(in) && recurrences_of(in).heads == 1;
+  const Tensor all = stacks ? stacked(each) : each.size() == 1 ? each[0] : cat(each, 0);
+  return all.narrow(-1, 0, in.weight_hh.size(-1));
 }
 
 }  // namespace
@@ -120,7 +119,7 @@ Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const Giv
   for (const OfDirection& one : directions_of(grad_hidden, output, h, in)) {
     each.push_back(grad_weight(one, recurrences_of(in).heads, in.tf32));
   }
-  return together(std::move(each), in);
+  return together(each, in);
 }
 
 Tensor small_grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const GivenStates& h,

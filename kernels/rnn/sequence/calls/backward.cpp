@@ -142,7 +142,7 @@ struct BackwardCall {
     if (like.is_cuda() && cell.product) return sequence_cuda(args, cell.cuda, like);
     if (like.is_cuda()) grad_parameters = walk_backward_cuda(args, cell, like);
 #endif
-    if (like.is_cpu()) sequence_backward_cpu(args, cell.cpu);
+    if (like.is_cpu()) sequence_cpu(args, cell.cpu);
     return true;
   }
 
@@ -178,7 +178,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const auto one_by_one = [&] { return with_room(in_turn(in, cell, sequence_backward_kernel)); };
   if (run_in_turn(in.in, cell, /*backward=*/true)) return one_by_one();
   if (!as_kernels_have_it(in.in, cell)) {
-    ResizedGates resized(in.in, cell, other_size(in.in, cell));
+    ResizedGates resized(in.in, cell);
     return with_room(resized.resize_back(sequence_backward_kernel(resized.in_place_of(in))));
   }
   if (gates.is_meta() || in.output.numel() == 0) return gradients_of_nothing(in, padded);

@@ -59,8 +59,9 @@ SequenceGpu described(at::ArrayRef<int64_t> gpu) {
 int64_t layers_part(std::string_view cell, std::string_view dtype, int64_t steps,
                     int64_t batch_size, int64_t hidden_size, int64_t layers, bool training,
                     at::ArrayRef<int64_t> gpu) {
-  const auto sizes = sizes_of(find_cell(cell), dtype, steps, batch_size, hidden_size);
-  return side_by_side_part(sizes, static_cast<int>(layers), training, described(gpu));
+  SequenceSizes all = sizes_of(find_cell(cell), dtype, steps, batch_size, hidden_size);
+  all.directions = all.layers = static_cast<int>(layers);
+  return side_by_side_part(all, training, described(gpu));
 }
 
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,

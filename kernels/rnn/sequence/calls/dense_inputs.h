@@ -95,10 +95,6 @@ inline bool as_kernels_have_it(const SequenceInputs& in, const RecurrentCell& ce
   const bool whole = in.weight_hh.size(-1) % kWholeAccess == 0;
   return is_padded(in, cell) ? may : !may || whole || in.gates.size(0) == 1;
 }
-inline int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
-  const int64_t hidden_size = in.weight_hh.size(-1);
-  return is_padded(in, cell) ? hidden_size : padded_size(hidden_size);
-}
 
 // Whether there are several recurrences that the kernels here cannot take at once, whatever the plan.
 inline bool run_in_turn(const SequenceInputs& in, const RecurrentCell& cell,

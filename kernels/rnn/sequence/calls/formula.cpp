@@ -146,15 +146,9 @@ class Sequence {
   Tensors resets_;  // of each state; undefined for zeros
 };
 
-Tensor stacked(const Tensors& tensors) {
-  Tensors rows;
-  for (const Tensor& tensor : tensors) rows.push_back(tensor.unsqueeze(0));
-  return cat(rows, 0);
-}
-
 // Cell states of a step or a sequence, [states-1, batch, hidden]; `like` is [batch, hidden].
 Tensor cells_of(const Tensors& states, const Tensor& like) {
-  if (states.size() > 1) return stacked({states.begin() + 1, states.end()});
+  if (states.size() > 1) return stacked(at::TensorList(states).slice(1));
   return like.new_empty_symint({0, like.sym_size(0), like.sym_size(1)});
 }
 
@@ -293,7 +287,7 @@ SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
   const NoAutocast guard;
   if (has_recurrences(in)) return in_turn(in, cell, sequence_forward_formula);
   if (is_padded(in, cell)) {
-    const ResizedGates dense(in, cell, in.weight_hh.sym_size(1));
+    const ResizedGates dense(in, cell);
     return dense.resize_back(sequence_forward_formula(dense.in_place_of(in)));
   }
   const auto dtype = in.gates.scalar_type();
@@ -318,7 +312,7 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
   const NoAutocast guard;
   if (has_recurrences(back.in)) return in_turn(back, cell, sequence_backward_formula);
   if (is_padded(back.in, cell)) {
-    ResizedGates dense(back.in, cell, back.in.weight_hh.sym_size(1));
+    ResizedGates dense(back.in, cell);
     return dense.resize_back(sequence_backward_formula(dense.in_place_of(back)));
   }
   return Backward(back, cell).run();

@@ -81,7 +81,7 @@ struct ForwardCall {
     if (like.is_cuda() && cell.product) return sequence_cuda(args, cell.cuda, like);
     if (like.is_cuda()) walk_forward_cuda(args, cell, like);
 #endif
-    if (like.is_cpu()) sequence_forward_cpu(args, cell.cpu);
+    if (like.is_cpu()) sequence_cpu(args, cell.cpu);
     return true;
   }
 };
@@ -98,7 +98,7 @@ SequenceAndSaved sequence_forward(const SequenceInputs& in, SequenceSaves saves,
   };
   if (run_in_turn(in, cell)) return one_by_one();
   if (!as_kernels_have_it(in, cell)) {
-    const ResizedGates resized(in, cell, other_size(in, cell));
+    const ResizedGates resized(in, cell);
     return resized.resize_back(sequence_forward(resized.in_place_of(in), saves));
   }
   if (cell.normalises() && in.gates.is_cpu()) return sequence_forward_formula(in);
@@ -108,20 +108,6 @@ SequenceAndSaved sequence_forward(const SequenceInputs& in, SequenceSaves saves,
   if (computes && !ForwardCall(in, cell, call, results).run(cell, in.gates)) return one_by_one();
   if (c_n.scalar_type() != cells_dtype(in)) c_n = c_n.to(cells_dtype(in));
   return results;
-}
-
-SequenceResults sequence_kernel(const SequenceInputs& in) {
-  const auto results = sequence_forward(in, kSavesNothing);
-  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
-}
-
-SequenceStates sequence_states_kernel(const SequenceInputs& in) {
-  const auto [output, h_n, c_n, saved_gates, saved_cells] = sequence_forward(in, kSavesCells);
-  return {output, h_n, c_n, saved_cells};
-}
-
-SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
-  return sequence_forward(in, kSavesAll);
 }
 
 }  // namespace lltm_jit

@@ -2,9 +2,6 @@
 // So does the dispatcher, which calls without gradients skip.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_unsafe_view_ops.h>
-#include <ATen/ops/stack_ops.h>
-
-#include <algorithm>
 
 #include "core/host/autograd.h"
 #include "core/host/formula.h"
@@ -54,11 +51,10 @@ SequenceResults run(const LayerInputs& in, bool computed, LayerCall call = {}) {
       check_input_gates(x, weight_ih, bias_ih);  // which the product does not get to see
     gates = ops::input_gates.kernel(x, weight_ih, call.bias_ih ? std::nullopt : bias_ih, tf32);
   }
-  const auto [output, h_n, c_n, saved_gates, saved_cells] =
+  return results_of<SequenceResults>(
       sequence_forward({gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name,
                         tf32, bidirectional},
-                       kSavesNothing, call);
-  return {output, h_n, c_n};
+                       kSavesNothing, call));
 }
 
 }  // namespace
@@ -116,20 +112,15 @@ struct Stack {
 bool is_at_once(const Stack& stack) {
   const auto& [x, weights, layers, directions, states, cell, pads, tf32] = stack;
   const Tensor& first = weights[1];
-  bool yes = cell.parameters == 0 && x.numel() > 0 && only_computed(x) &&
-             !(x.is_cpu() && directions > 1) && first.dim() == 2;
-  for (const Tensor& state : states) {
-    const bool like_others =
-        &state == &states[0] || state.scalar_type() == states.back().scalar_type();
-    yes = yes && only_computed(state) && like_others;
+  bool yes = cell.parameters == 0 && x.numel() > 0 && only_computed(x, weights, states) &&
+             !(x.is_cpu() && directions > 1) && first.dim() == 2 &&
+             first.size(0) == cell.gates * first.size(1) &&
+             (pads || x.is_cpu() || x.size(0) == 1 || first.size(1) % kWholeAccess == 0);
+  for (size_t i = 1; i < weights.size(); i += stack.each()) {
+    yes = yes && weights[i].sizes() == first.sizes();
   }
-  yes = yes && (pads || x.is_cpu() || x.size(0) == 1 || first.size(1) % kWholeAccess == 0);
-  for (size_t i = 0; yes && i < weights.size(); ++i) {
-    const Tensor& weight = weights[i];
-    yes = only_computed(weight);
-    if (!yes || i % stack.each() != 1) continue;
-    yes = weight.dim() == 2 && weight.size(0) == cell.gates * weight.size(1) &&
-          weight.size(1) == first.size(1);
+  for (size_t i = 1; i < states.size(); ++i) {
+    yes = yes && states[i].scalar_type() == states.back().scalar_type();
   }
   return yes;
 }
@@ -137,7 +128,7 @@ bool is_at_once(const Stack& stack) {
 // Whether both directions' operands can be put together in one launch, with gradients or without.
 bool may_pack(const Stack& stack) {
   return stack.input.is_cuda() && stack.cell.parameters == 0 && stack.weights[1].dim() == 2 &&
-         is_plain(stack.input) && std::all_of(stack.weights.begin(), stack.weights.end(), is_plain);
+         is_plain(stack.input, stack.weights);
 }
 
 // One direction of a layer or both, and how it runs.
@@ -236,7 +227,7 @@ LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
                 "expected the weights of both directions to have one dtype, but got ",
                 own[i].scalar_type(), " and ", other.scalar_type());
     const bool stacks = i == 1 && own[i].dim() == 2;
-    return stacks ? at::_ops::stack::call({own[i], other}, 0) : cat({own[i], other}, dim);
+    return stacks ? stacked({own[i], other}) : cat({own[i], other}, dim);
   };
   in.weight_ih = of(0), in.weight_hh = of(1);
   if (stack.biased()) in.bias_ih = of(2), in.bias_hh = of(3);
@@ -250,13 +241,13 @@ std::vector<Tensor> last_states(const std::vector<Tensor>& h_n, const std::vecto
                                 int64_t states) {
   const Tensor& one = h_n[0];
   const auto shape = {c10::SymInt(1), one.sym_size(0), one.sym_size(1)};
-  std::vector<Tensor> last{h_n.size() > 1 ? at::_ops::stack::call(h_n, 0)
+  std::vector<Tensor> last{h_n.size() > 1 ? stacked(h_n)
                                           : at::_ops::_unsafe_view::call(one, shape)};
   if (states == 2) last.push_back(c_n.size() > 1 ? cat(c_n, 0) : c_n[0]);
   for (int64_t i = 0; states > 2 && i < states - 1; ++i) {
     std::vector<Tensor> each;
     for (const Tensor& cells : c_n) each.push_back(cells.select(0, i));
-    last.push_back(at::_ops::stack::call(each, 0));
+    last.push_back(stacked(each));
   }
   return last;
 }

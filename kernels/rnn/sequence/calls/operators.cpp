@@ -217,13 +217,16 @@ std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell,
 }
 
 template <typename Results>
+Results sequence_kernel(const SequenceInputs& in) {
+  constexpr auto kSaves = std::is_same_v<Results, SequenceResults> ? kSavesNothing
+                          : kHasStates<Results>                    ? kSavesCells
+                                                                   : kSavesAll;
+  return results_of<Results>(sequence_forward(in, kSaves));
+}
+
+template <typename Results>
 Results sequence_formula(const SequenceInputs& in) {
-  const auto [output, h_n, c_n, saved_gates, saved_cells] = sequence_forward_formula(in);
-  if constexpr (kHasStates<Results>) {
-    return {output, h_n, c_n, saved_cells};
-  } else {
-    return {output, h_n, c_n};
-  }
+  return results_of<Results>(sequence_forward_formula(in));
 }
 
 template <auto& op, typename Results>
@@ -289,7 +292,7 @@ autocast_sequence(const SequenceInputs& in) {
 
 Operator<OfSequence<SequenceResults>> ops::recurrent_sequence{
     .name = "lltm_jit::recurrent_sequence",
-    .kernel = flat<sequence_kernel>,
+    .kernel = flat<sequence_kernel<SequenceResults>>,
     .formula = flat<sequence_formula<SequenceResults>>,
     .autograd = flat<sequence_autograd<ops::recurrent_sequence, SequenceResults>>,
     .autocast = flat<autocast_sequence>,
@@ -297,7 +300,7 @@ Operator<OfSequence<SequenceResults>> ops::recurrent_sequence{
 
 Operator<OfSequence<SequenceStates>> ops::recurrent_sequence_states{
     .name = "lltm_jit::recurrent_sequence_states",
-    .kernel = flat<sequence_states_kernel>,
+    .kernel = flat<sequence_kernel<SequenceStates>>,
     .formula = flat<sequence_formula<SequenceStates>>,
     .autograd = flat<sequence_autograd<ops::recurrent_sequence_states, SequenceStates>>,
     .autocast = flat<autocast_sequence>,
@@ -305,7 +308,7 @@ Operator<OfSequence<SequenceStates>> ops::recurrent_sequence_states{
 
 Operator<OfSequence<SequenceAndSaved>> ops::recurrent_sequence_forward{
     .name = "lltm_jit::recurrent_sequence_forward",
-    .kernel = flat<sequence_forward_kernel>,
+    .kernel = flat<sequence_kernel<SequenceAndSaved>>,
     .formula = flat<sequence_forward_formula>,
     .autograd = ByFormula<ops::recurrent_sequence_forward>::autograd,
 };

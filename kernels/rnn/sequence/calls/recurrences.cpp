@@ -13,9 +13,8 @@ Recurrences recurrences_of(const SequenceInputs& in) {
 }
 
 OneRecurrence::OneRecurrence(const SequenceInputs& in, const RecurrentCell& cell, int64_t index)
-    : all_(recurrences_of(in)),
-      gates_count_(cell.gates),
-      product_(cell.product),
+    : cell_(cell),
+      all_(recurrences_of(in)),
       direction_(index / all_.heads),
       head_(index % all_.heads),
       first_unit_(index * in.weight_hh.sym_size(-1)),
@@ -35,7 +34,7 @@ Tensor OneRecurrence::of_units(const Tensor& tensor) const {
 }
 
 Tensor OneRecurrence::of_gates(const Tensor& tensor, int64_t dim) const {
-  return tensor.unflatten_symint(dim, {all_.directions, gates_count_, all_.heads, gate_size_})
+  return tensor.unflatten_symint(dim, {all_.directions, cell_.gates, all_.heads, gate_size_})
       .select(dim, direction_)
       .select(dim + 1, head_)
       .flatten(dim, dim + 1);
@@ -56,7 +55,7 @@ SequenceBackwardInputs OneRecurrence::inputs(const SequenceBackwardInputs& back)
   grad_c_n_ = units_if(back.grad_c_n);
   grad_saved_cells_ = units_if(back.grad_saved_cells);
   output_ = of_units(back.output);
-  saved_gates_ = product_ ? of_gates(back.saved_gates, 2) : back.saved_gates;
+  saved_gates_ = cell_.product ? of_gates(back.saved_gates, 2) : back.saved_gates;
   saved_cells_ = of_units(back.saved_cells);
   return {grad_output_, grad_h_n_,    grad_c_n_,        inputs(back.in),     output_,
           saved_gates_, saved_cells_, back.output_mask, back.gates_are_sums, grad_saved_cells_};
@@ -78,9 +77,8 @@ class Joined {
   }
   template <size_t index, typename Results>
   Tensor weights(const std::vector<Results>& each) const {
-    auto tensors = of_each<index>(each);
-    for (Tensor& tensor : tensors) tensor = tensor.unsqueeze(0);
-    return tensors.empty() ? Tensor() : cat(tensors, 0);
+    const auto tensors = of_each<index>(each);
+    return tensors.empty() ? Tensor() : stacked(tensors);
   }
   template <size_t index, typename Results>
   Tensor gates(const std::vector<Results>& each, int64_t dim) const {

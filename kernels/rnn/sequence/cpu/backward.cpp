@@ -202,7 +202,7 @@ class BackwardSequence {
 
 }  // namespace
 
-void sequence_backward_cpu(const SequenceBackwardArgs& args, const CpuCell& cell) {
+void sequence_cpu(const SequenceBackwardArgs& args, const CpuCell& cell) {
   run_recurrences<BackwardSequence>(args, cell);
 }
 

@@ -239,7 +239,7 @@ class ForwardSequence {
 
 }  // namespace
 
-void sequence_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell) {
+void sequence_cpu(const SequenceForwardArgs& args, const CpuCell& cell) {
   run_recurrences<ForwardSequence>(args, cell);
 }
 

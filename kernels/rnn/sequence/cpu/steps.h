@@ -68,7 +68,7 @@ template <typename Cell>
 CpuCell cpu_cell();
 
 // A cell without a product has one recurrence; its args have no weights, and its saved gates are the gates.
-void sequence_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell);
-void sequence_backward_cpu(const SequenceBackwardArgs& args, const CpuCell& cell);
+void sequence_cpu(const SequenceForwardArgs& args, const CpuCell& cell);
+void sequence_cpu(const SequenceBackwardArgs& args, const CpuCell& cell);
 
 }  // namespace lltm_jit

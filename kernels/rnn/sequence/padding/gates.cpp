@@ -43,8 +43,9 @@ Tensor resize_gates(const Tensor& tensor, int64_t dim, int64_t gates, const SymI
   return resize(tensor.unflatten_symint(dim, {gates, from}), dim + 1, to).flatten(dim, dim + 1);
 }
 
-ResizedGates::ResizedGates(const SequenceInputs& in, const RecurrentCell& cell, const SymInt& size)
-    : count_(cell.gates), from_(gate_size(in, cell)), to_(size) {
+ResizedGates::ResizedGates(const SequenceInputs& in, const RecurrentCell& cell)
+    : count_(cell.gates), from_(gate_size(in, cell)), to_(in.weight_hh.sym_size(-1)) {
+  if (!is_padded(in, cell)) to_ = padded_size(to_);
   gates_ = resize_gates(in.gates, 2, count_, from_, to_);
   weight_hh_ = resize_gates(in.weight_hh, 0, count_, from_, to_);
   if (in.bias_hh) bias_hh_ = resize_gates(*in.bias_hh, 0, count_, from_, to_);

@@ -21,10 +21,10 @@ Tensor resize(const Tensor& tensor, int64_t dim, const c10::SymInt& size);
 Tensor resize_gates(const Tensor& tensor, int64_t dim, int64_t gates, const c10::SymInt& from,
                     const c10::SymInt& to);
 
-// A call's arguments with gates of another size. Its results get the caller's sizes again.
+// A call's arguments with padded gates, or without the padding that they have. Its results get the caller's sizes again.
 class ResizedGates {
  public:
-  ResizedGates(const SequenceInputs& in, const RecurrentCell& cell, const c10::SymInt& size);
+  ResizedGates(const SequenceInputs& in, const RecurrentCell& cell);
   SequenceInputs in_place_of(const SequenceInputs& in) const;
   SequenceBackwardInputs in_place_of(const SequenceBackwardInputs& back);
   SequenceAndSaved resize_back(const SequenceAndSaved& results) const;

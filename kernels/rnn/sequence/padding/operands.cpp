@@ -138,17 +138,11 @@ Five five(const OptionalTensor& input, at::ArrayRef<Tensor> own) {
   return all;
 }
 
-// Whether a kernel may copy these. Otherwise torch's operations do, which transforms see.
-bool may_copy(const Five& all) {
-  return std::all_of(all.begin(), all.end(),
-                     [](const Tensor& tensor) { return !tensor.defined() || is_plain(tensor); });
-}
-
 // The gradients of operands from those of their padded copies.
 Five cropped(const Five& grads, const Sizes& to) {
   const auto given = std::find_if(grads.begin(), grads.end(), std::mem_fn(&Tensor::defined));
   if (given == grads.end()) return {};
-  if (c10::GradMode::is_enabled() || !may_copy(grads)) return resized(grads, to);
+  if (c10::GradMode::is_enabled() || !is_plain(grads)) return resized(grads, to);
   const KernelGuard guard(*given);
   return copied({grads}, to);
 }
@@ -179,7 +173,6 @@ Operands packed_with_gradients(const OptionalTensor& input,
                                bool add_biases, bool pads) {
   const auto& first = directions[0];
   const Operands results = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below;
     const KernelGuard guard(first[1]);
     const Operands all = packed(input, directions, gates, add_biases, pads);
     const auto& [x, w_ih, w_hh, b_ih, b_hh] = all;
@@ -235,7 +228,7 @@ Operands formula(const PadInputs& in) {
                                   as_tensor(in.bias_hh)};
   Five all = five(in.input, own);
   check(all, in.gates, in.add_biases);
-  if (may_copy(all)) return packed_with_gradients(in.input, {own}, in.gates, in.add_biases, true);
+  if (is_plain(all)) return packed_with_gradients(in.input, {own}, in.gates, in.add_biases, true);
   const NoAutocast guard;
   if (in.add_biases) all[kBiasHh] = all[kBiasHh] + std::exchange(all[kBiasIh], Tensor());
   all = resized(all, Sizes(all, in.gates, /*pads=*/true));

@@ -16,8 +16,10 @@ constexpr int64_t kParts[] = {16, 32, 64, 128};  // steps
 
 }  // namespace
 
-int64_t side_by_side_part(const SequenceSizes& sizes, int layers, bool training,
-                          const SequenceGpu& gpu) {
+int64_t side_by_side_part(const SequenceSizes& all, bool training, const SequenceGpu& gpu) {
+  const int layers = all.layers;
+  SequenceSizes sizes = all;
+  sizes.directions = 1, sizes.layers = 0;
   const int64_t gates = sizes.batch_size * sizes.gates * sizes.hidden_size;
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   if (sizes.steps * gates * layers * bytes > kMostBytes) return 0;
@@ -25,8 +27,6 @@ int64_t side_by_side_part(const SequenceSizes& sizes, int layers, bool training,
   const double begin = 1.5 * kLaunches;
   const double product =
       static_cast<double>(gates * sizes.hidden_size) / (gpu.sms * library_rate(sizes));
-  SequenceSizes all = sizes;
-  all.directions = all.layers = layers;
   double in_turn = 0, side_by_side[std::size(kParts)] = {};
   for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
     if (pass == SequencePass::Backward && !training) continue;

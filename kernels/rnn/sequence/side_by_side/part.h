@@ -8,8 +8,7 @@
 
 namespace lltm_jit {
 
-// The steps of a part, for a layer's sizes; 0 if one layer after another is faster.
-int64_t side_by_side_part(const SequenceSizes& sizes, int layers, bool training,
-                          const SequenceGpu& gpu);
+// The steps of a part, for layers of these sizes; 0 if one layer after another is faster.
+int64_t side_by_side_part(const SequenceSizes& all, bool training, const SequenceGpu& gpu);
 
 }  // namespace lltm_jit

@@ -6,7 +6,7 @@ the states of the cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -32,26 +32,32 @@ def run_cells(cell: str, args: Args, how: Pass, bidirectional: bool = False) -> 
     *_, h_0, _, control = args
     backwards = [False, True] if bidirectional else [reverse]
     last = c_n.to(before.dtype).unsqueeze(0)
-    after = _each(_next, backwards, before, last)
+    after = _next(before, last, backwards)
     if control is None:
         return output, h_n, c_n, after
-    marks = [*control] if bidirectional else [control]
-    pairs = zip(marks, backwards, strict=True)
-    nexts = [_next(own, torch.zeros_like(own[:1]), back) for own, back in pairs]
-    after = torch.where(_of_units(nexts, after, HOLDS), last, after)
-    holds = _of_units(marks, after, HOLDS)
+    units = h_n.size(1) // len(backwards)
+    marks = (control.movedim(0, 2) if bidirectional else control.unsqueeze(2)).unsqueeze(1)
+    holds, resets = marks & HOLDS != 0, marks == RESETS
+
+    def of_units(marks: Tensor, order: Sequence[bool] | None = None) -> Tensor:
+        """Marks (L, 1, B, D) of each step, or of the one after it, for all units of a direction."""
+        if order is not None:
+            marks = _next(marks, torch.zeros_like(marks[:1]), order)
+        return marks.unsqueeze(4).expand(-1, -1, -1, -1, units).flatten(3)
+
+    after = torch.where(of_units(holds, backwards), last, after)
     if how.resets:
         first = torch.zeros_like(output[0]) if h_0 is None else h_0
         first, given = (first, None) if first.dim() == 2 else (first[0], first[1:])
-        old = _each(_previous, backwards, output, first.unsqueeze(0))
-        pairs = zip(marks, backwards, strict=True)
-        earlier = [_previous(own, torch.zeros_like(own[:1]), back) for own, back in pairs]
-        old = torch.where(_of_units(earlier, old, HOLDS), first, old)
+        opposite = [not back for back in backwards]  # the next step is the one before
+        old = _next(output, first.unsqueeze(0), opposite)
+        old = torch.where(of_units(holds, opposite).squeeze(1), first, old)
         zero = torch.zeros((), dtype=old.dtype, device=old.device)
-        old = torch.where(_of_units(marks, old, RESETS), zero if given is None else given, old)
-        again = _one_step(cell, args, old, before.masked_fill(holds, 0), tf32, bidirectional)
-        after = torch.where(_of_units(nexts, after, RESETS), again, after)
-    return output, h_n, c_n, after.masked_fill(holds, 0)
+        old = torch.where(of_units(resets).squeeze(1), zero if given is None else given, old)
+        cells = before.masked_fill(of_units(holds), 0)
+        again = _one_step(cell, args, old, cells, tf32, bidirectional)
+        after = torch.where(of_units(resets, backwards), again, after)
+    return output, h_n, c_n, after.masked_fill(of_units(holds), 0)
 
 
 def _one_step(
@@ -66,34 +72,9 @@ def _one_step(
     return found.unflatten(1, gates.shape[:2]).transpose(0, 1)
 
 
-def _next(steps: Tensor, last: Tensor, reverse: bool) -> Tensor:
-    """For each step, the step that is computed after it."""
-    return torch.cat([last, steps[:-1]] if reverse else [steps[1:], last])
-
-
-def _previous(steps: Tensor, first: Tensor, reverse: bool) -> Tensor:
-    return _next(steps, first, not reverse)
-
-
-def _each(
-    function: Callable[[Tensor, Tensor, bool], Tensor],
-    backwards: Sequence[bool],
-    steps: Tensor,
-    end: Tensor,
-) -> Tensor:
-    """Apply a function to the units of each direction."""
+def _next(steps: Tensor, last: Tensor, backwards: Sequence[bool]) -> Tensor:
+    """For each step, the step that is computed after it; a direction has its part of the units."""
     count = len(backwards)
-    pairs = zip(steps.chunk(count, -1), end.chunk(count, -1), backwards, strict=True)
-    return torch.cat([function(*each) for each in pairs], -1)
-
-
-def _of_units(marks: Sequence[Tensor], like: Tensor, what: int) -> Tensor:
-    """Whether rows have the mark ``what``, broadcast to the dimensions of (L, ..., B, H)."""
-    units = like.size(-1) // len(marks)
-    each = [
-        (mark == RESETS if what == RESETS else mark & HOLDS != 0)
-        .view(mark.size(0), *[1] * (like.dim() - 3), -1, 1)
-        .expand(*[-1] * (like.dim() - 1), units if len(marks) > 1 else 1)
-        for mark in marks
-    ]
-    return torch.cat(each, -1) if len(each) > 1 else each[0]
+    each = zip(steps.chunk(count, -1), last.chunk(count, -1), backwards, strict=True)
+    found = [torch.cat([end, own[:-1]] if back else [own[1:], end]) for own, end, back in each]
+    return torch.cat(found, -1)
