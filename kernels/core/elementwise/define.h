@@ -70,7 +70,7 @@ struct Gradient<Op, Result(const at::Tensor&, Tensors...)> {
 
   static Result kernel(const at::Tensor& grad, Tensors... saved) {
     check(grad, saved...);
-    return result(elementwise<Maths>({grad, saved...}));
+    return result(elementwise(Maths{}, {grad, saved...}));
   }
 
   static Result formula(const at::Tensor& grad, Tensors... saved) {
@@ -117,7 +117,7 @@ struct Forward<Op, at::Tensor(Tensors...)> {
 
   static at::Tensor kernel(Tensors... inputs) {
     check(inputs...);
-    return elementwise<Op>({inputs...})[0];
+    return elementwise(Op{}, {inputs...})[0];
   }
 
   static at::Tensor formula(Tensors... inputs) {

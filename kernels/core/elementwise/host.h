@@ -57,11 +57,4 @@ std::array<at::Tensor, Op::kOutputs> elementwise(
   return outputs;
 }
 
-// The same for an operator without parameters.
-template <typename Op>
-std::array<at::Tensor, Op::kOutputs> elementwise(
-    const std::array<at::Tensor, Op::kInputs>& inputs) {
-  return elementwise(Op{}, inputs);
-}
-
 }  // namespace lltm_jit
