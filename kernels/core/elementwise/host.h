@@ -25,15 +25,6 @@ inline Elements elements_of(at::ScalarType dtype) {
   return {floating_type(dtype), 1};
 }
 
-// Where a dense tensor's channels lie: element i of its memory belongs to channel i / inner % channels.
-struct ChannelLayout {
-  int64_t outer, channels, inner;
-  ChannelLayout(const at::Tensor& dense, int64_t dim) : channels(dense.size(dim)) {
-    inner = channels > 1 ? dense.stride(dim) : 1;  // the stride of a single channel says nothing
-    outer = dense.numel() / (channels * inner);
-  }
-};
-
 // Applies `op` to checked tensors of one shape, dtype and device; the results have the layout of
 // the first. On the meta device nothing is computed.
 template <typename Op>
