@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/launch/parallel.h"
-#include "stylegan/filtered_lrelu/cpu/row_sums.h"
 #include "stylegan/filtered_lrelu/cpu/sign_rows.h"
+#include "stylegan/filtered_lrelu/cpu/taps.h"
 #include "stylegan/filtered_lrelu/maths.h"
 #include "stylegan/weighted_sum.h"
 

@@ -37,21 +37,17 @@ struct Filter {
     }
     dispatch_floating(args.filter_type, [&](auto scalar) {
       const auto* f = static_cast<const decltype(scalar)*>(args.f);
-      const auto ordered = [&](const UpfirdnAxis& axis, int64_t t) {
-        return tap_of_filter(t, axis.taps, args.flip);
+      const auto add = [&](const UpfirdnAxis& axis, const auto* taps, double gain) {
+        for (int64_t t = 0; t < axis.taps; ++t) {
+          h.push_back(T(T(taps[tap_of_filter(t, axis.taps, args.flip)]) * gain));
+        }
       };
       if (separable) {
-        for (int64_t t = 0; t < taps_x; ++t) h.push_back(T(f[ordered(args.horizontal, t)]));
-        for (int64_t t = 0; t < taps_y; ++t) {
-          h.push_back(T(T(f[ordered(args.vertical, t)]) * args.gain));
-        }
-        return;
+        add(args.horizontal, f, 1);
+        return add(args.vertical, f, args.gain);
       }
-      for (int64_t ty = 0; ty < taps_y; ++ty) {
-        const auto* row = f + ordered(args.vertical, ty) * taps_x;
-        for (int64_t tx = 0; tx < taps_x; ++tx) {
-          h.push_back(T(T(row[ordered(args.horizontal, tx)]) * args.gain));
-        }
+      for (int64_t t = 0; t < taps_y; ++t) {
+        add(args.horizontal, f + tap_of_filter(t, taps_y, args.flip) * taps_x, args.gain);
       }
     });
     if (!separable) separate(taps_y);
