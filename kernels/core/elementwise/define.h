@@ -70,7 +70,7 @@ struct Gradient<Op, Result(const at::Tensor&, Tensors...)> {
 
   static Result kernel(const at::Tensor& grad, Tensors... saved) {
     check(grad, saved...);
-    return result(elementwise<Maths>({grad, saved...}));
+    return result(elementwise(Maths{}, {grad, saved...}));
   }
 
   static Result formula(const at::Tensor& grad, Tensors... saved) {
@@ -84,22 +84,13 @@ struct Gradient<Op, Result(const at::Tensor&, Tensors...)> {
 
  private:
   static Result result(const std::array<at::Tensor, Op::kInputs>& grads) {
-    if constexpr (Op::kInputs == 1) {
-      return grads[0];
-    } else {
-      return std::apply([](const auto&... each) { return Result(each...); }, grads);
-    }
+    return std::apply([](const auto&... each) { return Result(each...); }, grads);
   }
 
   template <size_t... k>
   static std::vector<at::Tensor> of_pass(const BackwardPass& pass, std::index_sequence<k...>) {
-    const Result grads = Defined<Op>::backward(pass.grads[0], pass.saved[k]...);
-    if constexpr (Op::kInputs == 1) {
-      return {grads};
-    } else {
-      return std::apply([](const auto&... each) { return std::vector<at::Tensor>{each...}; },
-                        grads);
-    }
+    const std::tuple grads(Defined<Op>::backward(pass.grads[0], pass.saved[k]...));  // also of one
+    return std::apply([](const auto&... each) { return std::vector<at::Tensor>{each...}; }, grads);
   }
 };
 
@@ -117,7 +108,7 @@ struct Forward<Op, at::Tensor(Tensors...)> {
 
   static at::Tensor kernel(Tensors... inputs) {
     check(inputs...);
-    return elementwise<Op>({inputs...})[0];
+    return elementwise(Op{}, {inputs...})[0];
   }
 
   static at::Tensor formula(Tensors... inputs) {

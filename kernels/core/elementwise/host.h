@@ -25,15 +25,6 @@ inline Elements elements_of(at::ScalarType dtype) {
   return {floating_type(dtype), 1};
 }
 
-// Where a dense tensor's channels lie: element i of its memory belongs to channel i / inner % channels.
-struct ChannelLayout {
-  int64_t outer, channels, inner;
-  ChannelLayout(const at::Tensor& dense, int64_t dim) : channels(dense.size(dim)) {
-    inner = channels > 1 ? dense.stride(dim) : 1;  // the stride of a single channel says nothing
-    outer = dense.numel() / (channels * inner);
-  }
-};
-
 // Applies `op` to checked tensors of one shape, dtype and device; the results have the layout of
 // the first. On the meta device nothing is computed.
 template <typename Op>
@@ -55,13 +46,6 @@ std::array<at::Tensor, Op::kOutputs> elementwise(
   for (size_t i = 0; i < Op::kOutputs; ++i) args.outputs[i] = outputs[i].mutable_data_ptr();
   LLTM_JIT_RUN(dense[0], args, elementwise_cpu<Op>, launch_elementwise<Op>);
   return outputs;
-}
-
-// The same for an operator without parameters.
-template <typename Op>
-std::array<at::Tensor, Op::kOutputs> elementwise(
-    const std::array<at::Tensor, Op::kInputs>& inputs) {
-  return elementwise(Op{}, inputs);
 }
 
 }  // namespace lltm_jit

@@ -6,7 +6,7 @@
 // whether the operator takes integers, and complex numbers as pairs of real ones.
 // Parameters are data members of the struct; apply() is then a const member function:
 //   struct LeakyRelu { double slope; ... out[0] = where_positive(in[0], in[0], T(slope) * in[0]) }
-// The host calls elementwise<Op>() (core/elementwise/host.h), which needs instances of the two
+// The host calls elementwise(op, inputs) (core/elementwise/host.h), which needs instances of the two
 // functions below. core/elementwise/define.h makes differentiable operators of such structs.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Defines what autograd.h, autocast.h and formula.h declare. The headers of torch that this needs
-// take long to compile. Only bindings.cpp includes this file: it needs the dispatcher's headers
-// anyway, which include most of the same.
+// Defines what autograd.h and formula.h declare. The headers of torch that this needs take long to
+// compile. Only bindings.cpp includes this file: it needs the dispatcher's headers anyway, which
+// include most of the same.
 #pragma once
 
 // Without this, autograd's headers would include all operators of torch.
@@ -21,16 +21,7 @@
 #include <string>
 #include <type_traits>
 
-#include "core/host/autocast.h"
 #include "core/host/autograd.h"
-
-// ATen/autocast_mode.h declares these, but includes all operators of torch.
-namespace at::autocast {
-TORCH_API bool is_autocast_enabled(at::DeviceType device);
-TORCH_API at::ScalarType get_autocast_dtype(at::DeviceType device);
-TORCH_API at::Tensor cached_cast(at::ScalarType dtype, const at::Tensor& tensor,
-                                 at::DeviceType device);
-}  // namespace at::autocast
 
 namespace lltm_jit {
 
@@ -139,21 +130,6 @@ std::vector<at::Tensor> gradients_through(
     if (pass.wanted[i]) grads[i] = found[next++];
   }
   return grads;
-}
-
-// -------------------------------------------------------------------------------------- autocast --
-
-// Autocast acts on the devices for which an operator has an autocast function.
-Autocast::Autocast(const at::Tensor& tensor)
-    : device_(tensor.defined() ? tensor.device().type() : c10::DeviceType::Meta) {
-  const bool registered = device_ == c10::DeviceType::CPU || device_ == c10::DeviceType::CUDA;
-  if (registered && at::autocast::is_autocast_enabled(device_)) {
-    dtype_ = at::autocast::get_autocast_dtype(device_);
-  }
-}
-
-at::Tensor Autocast::operator()(const at::Tensor& tensor) const {
-  return dtype_ ? at::autocast::cached_cast(*dtype_, tensor, device_) : tensor;
 }
 
 // -------------------------------------------------------------------------------------- formulas --

@@ -66,8 +66,10 @@ std::tuple<Results...> in_format(at::MemoryFormat format, const std::tuple<Resul
 }
 
 // The functions that the dispatcher calls, beside those of the operator itself.
+template <auto& op, typename Function = typename std::decay_t<decltype(op)>::Function>
+struct Entry;
 template <auto& op, typename Result, typename... Args>
-struct AnyEntry {
+struct Entry<op, Result(Args...)> {
   static constexpr bool kComposite = std::is_same_v<decltype(op), Composite<Result(Args...)>&>;
 
   static Result call(Args... args) {
@@ -90,22 +92,16 @@ struct AnyEntry {
     return op.autocast ? cast_and_call(op.formula, args...) : op.formula(args...);
   }
 
+  // Of a composite, nothing calls it.
+  static Result any_device(Args... args) {
+    return in_format(format_of(args...), op.formula(args...));
+  }
+
  private:
   static Result cast_and_call(Result (*function)(Args...), const Args&... args) {
     const auto cast = op.autocast(args...);
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     return std::apply(function, cast);
-  }
-};
-
-template <auto& op>
-struct Entry;
-template <typename Result, typename... Args, Composite<Result(Args...)>& op>
-struct Entry<op> : AnyEntry<op, Result, Args...> {};
-template <typename Result, typename... Args, Operator<Result(Args...)>& op>
-struct Entry<op> : AnyEntry<op, Result, Args...> {
-  static Result any_device(Args... args) {
-    return in_format(format_of(args...), op.formula(args...));
   }
 };
 

@@ -48,8 +48,8 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
 
   template <typename Function>
   void def(const char* name, Function* function, int flags) {
-    python::add(m_, name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)),
-                flags);
+    const auto method = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+    PyModule_AddFunctions(m_, new PyMethodDef[2]{{name, method, flags, nullptr}, {}});
   }
 
   template <auto& op>

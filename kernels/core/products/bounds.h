@@ -16,7 +16,7 @@ struct PanelBounds {
   static constexpr int64_t kOneRowColumns = 256;
 };
 
-// The bounds of core/products/packed.h.
+// The bounds of core/products/matrices.cpp.
 struct PackedBounds {
   // A block of A (nearly) stays in the first-level cache, and the kept part of B in the second.
   static constexpr int64_t kBlockRows = 96, kBlockDepth = 256, kKeptBytes = 3 << 18;

@@ -37,9 +37,9 @@ bool is_float_on_gpu(const Tensor& tensor) {
 }
 
 // With fewer multiplications, rounding to TF32 saves no time.
-bool pays_to_round(const Tensor& a, const Tensor& b) {
+bool rounds(const Tensor& a, const Tensor& b, bool tf32) {
   constexpr int64_t kManyProducts = int64_t(1) << 25;
-  return is_float_on_gpu(a) && a.numel() * b.size(-1) >= kManyProducts;
+  return tf32 && is_float_on_gpu(a) && a.numel() * b.size(-1) >= kManyProducts;
 }
 
 #ifdef LLTM_JIT_CUDA
@@ -90,13 +90,8 @@ bool multiply_in_library(const Tensor& a, const Tensor& b, float rest, Tensor& c
   TORCH_CHECK(status == 0, "a product of cuBLAS failed with status ", status);
   return true;
 }
-
-bool multiply_rounded(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
-  return pays_to_round(a, b) && multiply_in_library(a, b, rest, c);
-}
 #else
 bool multiply_in_library(const Tensor&, const Tensor&, float, Tensor&) { return false; }
-bool multiply_rounded(const Tensor&, const Tensor&, float, Tensor&) { return false; }
 #endif
 
 // Turns TF32 off, unless it is wanted.
@@ -110,7 +105,7 @@ struct Precision {
 
 // C = A B + `rest` C, where `rest` is 0 or 1.
 void multiply(const Tensor& a, const Tensor& b, bool tf32, float rest, Tensor& c) {
-  if (tf32 && multiply_rounded(a, b, rest, c)) return;
+  if (rounds(a, b, tf32) && multiply_in_library(a, b, rest, c)) return;
   const Precision precision(tf32);
   if (a.dim() == 3) {
     at::_ops::baddbmm_out::call(c, a, b, rest, 1, c);
@@ -135,10 +130,10 @@ void multiply_to_floats(const Tensor& a, const Tensor& b, Tensor& c) {
 
 Tensor product_of_library(const Tensor& a, const Tensor& b, bool tf32,
                           const std::optional<Tensor>& initial) {
-  if (tf32 && pays_to_round(a, b)) {
+  if (rounds(a, b, tf32)) {
     Tensor c = initial ? initial->expand({a.size(0), b.size(1)}).clone(at::MemoryFormat::Contiguous)
                        : a.new_empty({a.size(0), b.size(1)});
-    if (multiply_rounded(a, b, initial ? 1 : 0, c)) return c;
+    if (multiply_in_library(a, b, initial ? 1 : 0, c)) return c;
   }
   const Precision precision(tf32);
   if (!initial) return at::_ops::mm::call(a, b);

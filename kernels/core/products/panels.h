@@ -13,10 +13,8 @@
 #include <c10/macros/Macros.h>
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 
-#include "core/products/matrices.h"
 #include "core/types/vectorized.h"
 
 namespace lltm_jit {
@@ -152,19 +150,7 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
 
 // panel_tile for 1 to kRows rows and 1 to kVectors vectors, compiled once a family, in matrices.cpp.
 template <typename acc_t>
-struct PanelTiles {
-  using Shape = RegisterTile<acc_t>;
-  using Array = std::array<void (*)(const Tile<acc_t>&), Shape::kRows * Shape::kVectors>;
-  static const Array all;
-
-  static void run(const Tile<acc_t>& tile, int64_t rows, int64_t vectors) {
-    all[(rows - 1) * Shape::kVectors + vectors - 1](tile);
-  }
-};
-template <>
-const PanelTiles<float>::Array PanelTiles<float>::all;
-template <>
-const PanelTiles<double>::Array PanelTiles<double>::all;
+void run_panel_tile(const Tile<acc_t>& tile, int64_t rows, int64_t vectors);
 
 // Multiplies up to kRows rows by all columns, from left to right.
 template <typename acc_t>
@@ -173,7 +159,7 @@ void multiply_strip(Tile<acc_t> tile, int64_t rows) {
   while (tile.columns > 0) {
     const int64_t vectors = std::min<int64_t>(
         Shape::kVectors, ceil_div(tile.columns, static_cast<int64_t>(Shape::kLanes)));
-    PanelTiles<acc_t>::run(tile, rows, vectors);
+    run_panel_tile(tile, rows, vectors);
     const int64_t done = vectors * Shape::kLanes;
     tile.columns -= done;
     tile.b += done;

@@ -278,10 +278,6 @@ inline PyObject* create(const char* name, void (*define)(PyObject* module)) {
   });
 }
 
-inline void add(PyObject* module, const char* name, PyCFunction function, int flags) {
-  PyModule_AddFunctions(module, new PyMethodDef[2]{{name, function, flags, nullptr}, {}});
-}
-
 }  // namespace lltm_jit::python
 
 // The body of a module's initialisation, in place of PYBIND11_MODULE(name, m).

@@ -1,4 +1,5 @@
-// bias_act in operations of torch. 16-bit types compute in float and are rounded once.
+// bias_act in operations of torch: for every device, vmap, forward-mode differentiation and further
+// derivatives. 16-bit types compute in float and are rounded once. operators.cpp includes it.
 #include "core/host/formula.h"
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +11,17 @@
 
 namespace lltm_jit {
 namespace {
+
+Tensor widened(const Tensor& tensor) {
+  const auto dtype = tensor.scalar_type();
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
+}
+
+Tensor along(const Tensor& b, int64_t dim, const Tensor& x) {
+  std::vector<int64_t> shape(x.dim(), 1);
+  shape[dim] = -1;
+  return b.reshape(shape);
+}
 
 // x + b.
 Tensor with_bias(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
@@ -54,52 +66,46 @@ Tensor activation(const Tensor& t, const BiasActKind& kind) {
   }
 }
 
-struct Slopes {
-  Tensor y, first, second;  // gain f, gain f'; of a curve also gain f''
+// gain f and gain f'.
+struct Slope {
+  Tensor y, first;
 };
 
-// The slopes of an activation that is not piecewise linear.
-Slopes slopes_of_x(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
-  const Tensor t = with_bias(x, b, kind);
-  const auto result = [&](const Tensor& first, const Tensor& second) {
-    return Slopes{kind.gain * activation(t, kind), kind.gain * first, kind.gain * second};
-  };
+// f' of an activation that is not piecewise linear, at t.
+Tensor derivative(const Tensor& t, Act act) {
   const auto of_exponential = [&](double above, double below) {
-    const Tensor e = t.clamp_max(0).exp().mul(below), positive = t.gt(0);
-    return result(choose(positive, t.new_full({}, above), e),
-                  choose(t.lt(0), e, t.new_full({}, 0)));
+    const Tensor e = (-t).relu().neg().exp();  // its own derivative at 0 is 0, as torch's
+    return choose(t.gt(0), t.new_full({}, above), e.mul(below));
   };
-  switch (kind.activation()) {
-    case Act::Tanh: {
-      const Tensor twice = t.mul(2), first = sigmoid(twice).mul(4) * sigmoid(-twice);
-      return result(first, tanh(t).mul(-2) * first);
-    }
+  switch (act) {
+    case Act::Tanh:
+      return sigmoid(t.mul(2)).mul(4) * sigmoid(t.mul(-2));
+    case Act::Sigmoid:
+      return sigmoid(t) * sigmoid(-t);
     case Act::Elu:
       return of_exponential(1, 1);
     case Act::Selu:
       return of_exponential(kSeluScale, kSeluScale * kSeluAlpha);
-    default:
-      break;
-  }
-  const Tensor s = sigmoid(t), of_minus = sigmoid(-t), product = s * of_minus;
-  switch (kind.activation()) {
-    case Act::Sigmoid:
-      return result(product, -product * tanh(t.mul(0.5)));
     case Act::Softplus:
-      return result(s, product);
+      return sigmoid(t);
     default:
-      return result(s * (t * of_minus).add(1), product * (t * (of_minus - s)).add(2));
+      return sigmoid(t) * (t * sigmoid(-t)).add(1);
   }
 }
 
-Slopes slopes_of_y(const Tensor& saved, const BiasActKind& kind) {
+Slope slope_of_x(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
+  const Tensor t = with_bias(x, b, kind);
+  return {kind.gain * activation(t, kind), kind.gain * derivative(t, kind.activation())};
+}
+
+Slope slope_of_y(const Tensor& saved, const BiasActKind& kind) {
   const Tensor y = widened(saved);
   const double below = kind.activation() == Act::Linear  ? 1
                        : kind.activation() == Act::Lrelu ? kind.alpha
                                                          : 0;
   const Tensor positive = kind.gain < 0 ? y.lt(0) : y.gt(0);
   const auto filled = [&](double value) { return y.new_full({}, kind.gain * value); };
-  return {y, choose(positive, filled(1), filled(below)), {}};
+  return {y, choose(positive, filled(1), filled(below))};
 }
 
 // Zero where the clamp stopped y.
@@ -115,19 +121,6 @@ Tensor sum_of_channels(const Tensor& x, const BiasActKind& kind) {
     if (d != bias_dim(kind, x)) others.push_back(d);
   }
   return others.empty() ? x.clone() : x.sum(others);
-}
-
-}  // namespace
-
-Tensor widened(const Tensor& tensor) {
-  const auto dtype = tensor.scalar_type();
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
-}
-
-Tensor along(const Tensor& b, int64_t dim, const Tensor& x) {
-  std::vector<int64_t> shape(x.dim(), 1);
-  shape[dim] = -1;
-  return b.reshape(shape);
 }
 
 Tensor bias_act_formula(const BiasActInputs& in) {
@@ -149,8 +142,8 @@ BiasActGradients backward_formula(const BiasActBackwardInputs& in) {
   const auto dtype = in.grad.scalar_type();
   Tensor grad_x = widened(in.grad);
   if (in.saved) {
-    const Slopes at = is_straight(in.kind.activation()) ? slopes_of_y(*in.saved, in.kind)
-                                                        : slopes_of_x(*in.saved, in.b, in.kind);
+    const Slope at = is_straight(in.kind.activation()) ? slope_of_y(*in.saved, in.kind)
+                                                       : slope_of_x(*in.saved, in.b, in.kind);
     grad_x = masked(grad_x * at.first, at.y, in.kind, dtype);
   } else {
     grad_x = in.kind.gain * grad_x;
@@ -159,16 +152,5 @@ BiasActGradients backward_formula(const BiasActBackwardInputs& in) {
           in.output_mask[1] ? sum_of_channels(grad_x, in.kind).to(dtype) : Tensor()};
 }
 
-std::vector<Tensor> second_formula(const Tensor& grad_grad, const Tensor& grad, const Tensor& x,
-                                   const OptionalTensor& b, const BiasActKind& kind) {
-  const NoAutocast guard;
-  const auto dtype = grad.scalar_type();
-  const Tensor of_grad_x = widened(grad_grad);
-  const Slopes at = slopes_of_x(x, b, kind);
-  const Tensor d_grad = masked(of_grad_x * at.first, at.y, kind, dtype);
-  const Tensor d_x = masked(of_grad_x * widened(grad) * at.second, at.y, kind, dtype);
-  return {result_like(grad, d_grad.to(dtype)), result_like(x, d_x.to(dtype)),
-          b ? sum_of_channels(d_x, kind).to(dtype) : Tensor()};
-}
-
+}  // namespace
 }  // namespace lltm_jit

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/elementwise/host.h"
 #include "core/host/checks.h"
+#include "core/launch/device.h"
 #include "stylegan/bias_act/operators.h"
 
 namespace lltm_jit {
@@ -52,10 +52,10 @@ std::tuple<Tensor, Tensor> run_pass(Pass pass, const BiasAct& op, const Tensor& 
       .inner = x.numel(),
   };
   if (b || wants_sums) {
-    const ChannelLayout layout(first, dim);
-    args.outer = layout.outer;
-    args.channels = layout.channels;
-    args.inner = layout.inner;
+    args.channels = first.size(dim);
+    args.inner =
+        args.channels > 1 ? first.stride(dim) : 1;  // the stride of a single channel says nothing
+    args.outer = args.numel / (args.channels * args.inner);
   }
   Tensor parts;
   if (wants_sums) {

@@ -123,39 +123,38 @@ Tensor bias_act_autograd(const BiasActInputs& in) {
   return y;
 }
 
-// grad_x is linear in grad, so its derivative by grad is the same operator; grad_b is its sum.
+// grad_x of a line is linear in grad, so its derivative is the same operator; grad_b is its sum.
 std::vector<Tensor> second_gradients(const BiasActKind& kind, const BackwardPass& pass) {
   const Tensor &of_grad_x = pass.grads[0], &of_grad_b = pass.grads[1];
-  const Tensor &grad = pass.saved[0], &saved = pass.saved[1], &b = pass.saved[2];
+  const Tensor &grad = pass.saved[0], &saved = pass.saved[1];
   Tensor total = of_grad_x;
   if (of_grad_b.defined()) {
     const Tensor& model = saved.defined() ? saved : grad;
     const Tensor spread = along(of_grad_b, bias_dim(kind, model), model);
     total = total.defined() ? total + spread : spread.expand_as(model);
   }
-  if (is_straight(kind.activation())) {
-    auto [d_grad, none] =
-        ops::bias_act_backward(total, as_optional(saved), std::nullopt, kind.dim, kind.act,
-                               kind.alpha, kind.gain, kind.clamp, {true, false});
-    return {d_grad, none, none};
-  }
-  return second_formula(total, grad, saved, as_optional(b), kind);
+  auto [d_grad, none] =
+      ops::bias_act_backward(total, as_optional(saved), std::nullopt, kind.dim, kind.act,
+                             kind.alpha, kind.gain, kind.clamp, {true, false});
+  return {d_grad, none};
 }
 
 BiasActGradients backward_autograd(const BiasActBackwardInputs& in) {
   const auto& [grad, saved, b, kind, mask] = in;
-  if (any_forward_grad(grad, saved, b)) return backward_formula(in);
+  const bool differentiable = any_requires_grad(grad, saved, b);
+  // No published network takes second derivatives of a curve, so these need no speed.
+  const bool by_torch = differentiable && !is_straight(kind.activation());
+  if (by_torch || any_forward_grad(grad, saved, b)) return backward_formula(in);
   auto [grad_x, grad_b] = below_autograd(ops::bias_act_backward, grad, saved, b, kind.dim, kind.act,
                                          kind.alpha, kind.gain, kind.clamp, mask);
-  if (any_requires_grad(grad, saved, b)) {
+  if (differentiable) {
     const Derivative derivative{"BiasActSecondBackward", [kind = kind](const BackwardPass& pass) {
                                   return second_gradients(kind, pass);
                                 }};
-    const Tensor &saved_or_none = as_tensor(saved), &b_or_none = as_tensor(b);
+    const Tensor &saved_or_none = as_tensor(saved), &none = as_tensor(std::nullopt);
     // Without a second derivative, only the shape of grad is needed.
-    const bool keep = !is_straight(kind.activation()) || !saved_or_none.defined();
-    record(derivative, {grad, saved_or_none, b_or_none}, {grad_x, grad_b},
-           /*saved=*/{keep ? grad : as_tensor(std::nullopt), saved_or_none, b_or_none});
+    record(derivative, {grad, saved_or_none}, {grad_x, grad_b},
+           /*saved=*/{saved_or_none.defined() ? none : grad, saved_or_none});
   }
   return {grad_x, grad_b};
 }

@@ -75,14 +75,4 @@ int64_t bias_dim(const BiasActKind& kind, const Tensor& x);
 Tensor bias_act_kernel(const BiasActInputs& in);
 BiasActGradients backward_kernel(const BiasActBackwardInputs& in);
 
-// Formulas in operations of torch, in formula.cpp: for every device, vmap, forward-mode
-// differentiation and further derivatives. They can be differentiated any number of times.
-Tensor widened(const Tensor& tensor);
-Tensor along(const Tensor& b, int64_t dim, const Tensor& x);
-Tensor bias_act_formula(const BiasActInputs& in);
-BiasActGradients backward_formula(const BiasActBackwardInputs& in);
-// The derivatives of a curve's grad_x, with the gradient grad_grad: those of grad, x and b.
-std::vector<Tensor> second_formula(const Tensor& grad_grad, const Tensor& grad, const Tensor& x,
-                                   const OptionalTensor& b, const BiasActKind& kind);
-
 }  // namespace lltm_jit

@@ -12,9 +12,7 @@ namespace {
 constexpr FlrTile kTiles[] = {{32, 32}, {16, 32}, {16, 16}, {8, 16}, {8, 8}, {4, 4}};
 
 int64_t bytes(const FilteredLreluArgs& args, FlrTile tile) {
-  const FlrTileLayout layout = flr_tile_layout(args, tile);
-  const int64_t elements = int64_t(layout.fu) + layout.fd + layout.a + layout.b;
-  return elements * (args.type == ElementType::Double ? 8 : 4);
+  return flr_tile_layout(args, tile).total() * (args.type == ElementType::Double ? 8 : 4);
 }
 
 // Whether the blocks of a launch fit in a grid, which has at most 2^31 - 1.

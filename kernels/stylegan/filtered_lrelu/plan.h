@@ -40,7 +40,7 @@ struct FlrTileLayout {
   int v_h, v_w, x_h, x_w;  // samples that the tile needs
   int fu, fd;              // number of taps
   int a, b;                // the two buffers that the steps alternate between
-  LLTM_JIT_HOST_DEVICE int total() const { return fu + fd + a + b; }
+  LLTM_JIT_HOST_DEVICE int64_t total() const { return int64_t(fu) + fd + a + b; }
 };
 
 LLTM_JIT_HOST_DEVICE int flr_taps(const FirFilter& filter) {

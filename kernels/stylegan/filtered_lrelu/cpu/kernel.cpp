@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "core/launch/parallel.h"
-#include "core/types/vectorized.h"
-#include "stylegan/filtered_lrelu/cpu/row_sums.h"
 #include "stylegan/filtered_lrelu/cpu/sign_rows.h"
+#include "stylegan/filtered_lrelu/cpu/taps.h"
 #include "stylegan/filtered_lrelu/maths.h"
+#include "stylegan/weighted_sum.h"
 
 namespace lltm_jit {
 namespace {
@@ -139,7 +139,7 @@ class Band {
       acc_t* target = source(next_source_);
       in_phases(target, [&](const Phase& phase) {
         for (int k = 0; k < phase.count; ++k) {
-          sum_.add(row_ + l_.left + phase.first + k, l_.fu[phase.tap + k * a_.up]);
+          sum_.terms.push_back({row_ + l_.left + phase.first + k, l_.fu[phase.tap + k * a_.up]});
         }
       });
     }
@@ -152,7 +152,7 @@ class Band {
     acc_t* phases = same ? target : a_.up == 1 ? natural_ : phases_;
     const int pitch = same ? l_.part_pitch : l_.phase_pitch;
     for (int phase = 0; phase < a_.up; ++phase) {
-      sum_.clear();
+      sum_.terms.clear();
       add_rows(l_.columns[phase]);
       sum_.write(phases + phase * pitch, ceil_div(a_.mid_w - phase, a_.up));
     }
@@ -175,16 +175,17 @@ class Band {
         for (int k = begin; k < end; ++k) {
           const acc_t* x = source(phase.first + k) + l_.left + column.first;
           for (int i = 0; i < column.count; ++i) {
-            sum_.add(x + i, gain_ * l_.fu.at(phase.tap + k * a_.up, column.tap + i * a_.up));
+            sum_.terms.push_back(
+                {x + i, gain_ * l_.fu.at(phase.tap + k * a_.up, column.tap + i * a_.up)});
           }
         }
       });
-      sum_.clear();
-      sum_.add(target, 1);
+      sum_.terms.clear();
+      sum_.terms.push_back({target, 1});
     } else {
-      sum_.clear();
+      sum_.terms.clear();
       for (int k = begin; k < end; ++k) {
-        sum_.add(source(phase.first + k), gain_ * l_.fu[phase.tap + k * a_.up]);
+        sum_.terms.push_back({source(phase.first + k), gain_ * l_.fu[phase.tap + k * a_.up]});
       }
     }
     if (a_.mode == Signs::Read) {
@@ -211,7 +212,7 @@ class Band {
   void in_parts(acc_t* target, const Finish& finish) {
     for (int part = 0; part < a_.down; ++part) {
       sum_.write(target + part * l_.part_pitch, in_part(part), finish);
-      for (auto& row : sum_.rows) row += l_.part_pitch;
+      for (auto& term : sum_.terms) term.row += l_.part_pitch;
     }
   }
 
@@ -276,13 +277,13 @@ class Band {
   void make_y(int row) {
     const int first = row * a_.down;
     if (l_.fd.separable) {
-      sum_.clear();
-      for (int k = 0; k < l_.fd.height; ++k) sum_.add(v(first + k), l_.fd[k]);
+      sum_.terms.clear();
+      for (int k = 0; k < l_.fd.height; ++k) sum_.terms.push_back({v(first + k), l_.fd[k]});
       in_parts(parts_, [](const Vec& sum) { return sum; });
-      sum_.clear();
+      sum_.terms.clear();
       for (int k = 0; k < l_.fd.width; ++k) add_column(parts_, k, l_.fd[k]);
     } else {
-      sum_.clear();
+      sum_.terms.clear();
       for (int i = 0; i < l_.fd.height; ++i) {
         for (int k = 0; k < l_.fd.width; ++k) add_column(v(first + i), k, l_.fd.at(i, k));
       }
@@ -292,7 +293,7 @@ class Band {
   }
 
   void add_column(const acc_t* parts, int k, acc_t weight) {
-    sum_.add(parts + k % a_.down * l_.part_pitch + k / a_.down, weight);
+    sum_.terms.push_back({parts + k % a_.down * l_.part_pitch + k / a_.down, weight});
   }
 
   const FilteredLreluArgs& a_;

@@ -270,12 +270,11 @@ cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream
   const int64_t tiles =
       ceil_div(args.out_h, args.tile.rows) * int64_t(ceil_div(args.out_w, args.tile.columns));
   const int64_t blocks = args.batch * args.channels * tiles;
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
   return dispatch_floating(args.type, [&](auto scalar) {
     using scalar_t = decltype(scalar);
-    const int bytes = flr_tile_layout(args, args.tile).total() * int(sizeof(opmath_t<scalar_t>));
-    return launch(filtered_lrelu_kernel<scalar_t>, static_cast<unsigned>(blocks), kThreads, bytes,
-                  stream, args);
+    const int64_t bytes = flr_tile_layout(args, args.tile).total() * sizeof(opmath_t<scalar_t>);
+    return launch(filtered_lrelu_kernel<scalar_t>, static_cast<unsigned>(blocks), kThreads,
+                  static_cast<int>(bytes), stream, args);
   });
 }
 

@@ -75,11 +75,6 @@ LLTM_JIT_DEVICE void to_pairs(const FloatSums& sums, SplitPair (&pairs)[2]) {
   pairs[1] = {high[1], low[1]};
 }
 
-template <typename Sums>
-LLTM_JIT_DEVICE Sums zero_sums() {
-  Sums sums = {};
-  return sums;
-}
 // Fills each row with one number: the first row with `top`, the second with `bottom`.
 LLTM_JIT_DEVICE void fill_rows(HalfSums& sums, float top, float bottom) {
   sums.value[0] = pack2<Half>(top, top);
@@ -134,8 +129,7 @@ LLTM_JIT_DEVICE uint32_t half2_multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-LLTM_JIT_DEVICE uint32_t transpose_pair(uint32_t pair) { return transpose(pair); }
-LLTM_JIT_DEVICE SplitPair transpose_pair(const SplitPair& pair) {
+LLTM_JIT_DEVICE SplitPair transpose(const SplitPair& pair) {
   return {transpose(pair.high), transpose(pair.low)};
 }
 

@@ -12,52 +12,13 @@
 #include <vector>
 
 #include "core/launch/parallel.h"
-#include "core/types/vectorized.h"
 #include "stylegan/upfirdn2d/kernels.h"
+#include "stylegan/weighted_sum.h"
 
 namespace lltm_jit {
 namespace {
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
-// A row of a sum, and its weight.
-template <typename T>
-struct Term {
-  const T* row;
-  T weight;
-};
-
-template <int kVectors, typename scalar_t, typename T>
-void sum_block(const std::vector<Term<T>>& terms, int64_t first, scalar_t* out) {
-  using Vec = at::vec::Vectorized<T>;
-  Vec sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) sums[v] = Vec(T(0));
-  for (const auto& [row, weight] : terms) {
-    const Vec w(weight);
-    for (int v = 0; v < kVectors; ++v) {
-      sums[v] = at::vec::fmadd(w, Vec::loadu(row + first + v * Vec::size()), sums[v]);
-    }
-  }
-  for (int v = 0; v < kVectors; ++v) store(out + first + v * Vec::size(), sums[v], Vec::size());
-}
-
-// out[i] = sum over terms of weight row[i], for i in [0, n).
-template <typename scalar_t, typename T>
-void weighted_sum(const std::vector<Term<T>>& terms, int64_t n, scalar_t* out) {
-  using Vec = at::vec::Vectorized<T>;
-  constexpr int kVectors = 8;
-  int64_t i = 0;
-  for (; i + kVectors * Vec::size() <= n; i += kVectors * Vec::size()) {
-    sum_block<kVectors>(terms, i, out);
-  }
-  for (; i + Vec::size() <= n; i += Vec::size()) sum_block<1>(terms, i, out);
-  if (i == n) return;
-  Vec sum(T(0));
-  for (const auto& [row, weight] : terms) {
-    sum = at::vec::fmadd(Vec(weight), Vec::loadu(row + i, n - i), sum);
-  }
-  store(out + i, sum, n - i);
-}
 
 // The filter in the arithmetic type, h of kernels.h: [taps_y, taps_x] or, if separable, one axis'
 // taps after the other's. The vertical taps (or all of them) include the gain.
@@ -76,21 +37,17 @@ struct Filter {
     }
     dispatch_floating(args.filter_type, [&](auto scalar) {
       const auto* f = static_cast<const decltype(scalar)*>(args.f);
-      const auto ordered = [&](const UpfirdnAxis& axis, int64_t t) {
-        return tap_of_filter(t, axis.taps, args.flip);
+      const auto add = [&](const UpfirdnAxis& axis, const auto* taps, double gain) {
+        for (int64_t t = 0; t < axis.taps; ++t) {
+          h.push_back(T(T(taps[tap_of_filter(t, axis.taps, args.flip)]) * gain));
+        }
       };
       if (separable) {
-        for (int64_t t = 0; t < taps_x; ++t) h.push_back(T(f[ordered(args.horizontal, t)]));
-        for (int64_t t = 0; t < taps_y; ++t) {
-          h.push_back(T(T(f[ordered(args.vertical, t)]) * args.gain));
-        }
-        return;
+        add(args.horizontal, f, 1);
+        return add(args.vertical, f, args.gain);
       }
-      for (int64_t ty = 0; ty < taps_y; ++ty) {
-        const auto* row = f + ordered(args.vertical, ty) * taps_x;
-        for (int64_t tx = 0; tx < taps_x; ++tx) {
-          h.push_back(T(T(row[ordered(args.horizontal, tx)]) * args.gain));
-        }
+      for (int64_t t = 0; t < taps_y; ++t) {
+        add(args.horizontal, f + tap_of_filter(t, taps_y, args.flip) * taps_x, args.gain);
       }
     });
     if (!separable) separate(taps_y);
@@ -140,10 +97,11 @@ class RowWorker {
              floor_div(floor_div((x_.up - 1) * x_.down - x_.pad + x_.taps - 1, x_.up), x_.down)) *
             inner_),
         kept_(y_.taps / y_.up + 2),
-        parts_(x_.down * length_),
+        row_length_(filter.separable ? x_.out * inner_ : x_.down * length_),
+        parts_(x_.down * length_ + kLanes<T>),
         phases_(x_.up * groups_ * inner_) {
     find_taps();
-    rows_.resize(kept_ * (filter.separable ? x_.out * inner_ : x_.down * length_));
+    rows_.resize(kept_ * row_length_ + kLanes<T>);
   }
 
   // Computes output rows [begin, end) of one plane.
@@ -157,11 +115,11 @@ class RowWorker {
       next = std::max(next, high + 1);
       scalar_t* out = y + oy * x_.out * inner_;
       if (filter_.separable) {
-        terms_.clear();
+        sum_.terms.clear();
         for (int64_t iy = low; iy <= high; ++iy) {
-          terms_.push_back({kept(iy), filter_.vertical(iy * y_.up - start)});
+          sum_.terms.push_back({kept(iy), filter_.vertical(iy * y_.up - start)});
         }
-        weighted_sum(terms_, x_.out * inner_, out);
+        sum_.write(out, x_.out * inner_);
       } else {
         horizontal(out, [&](int64_t phase) {
           for (int64_t iy = low; iy <= high; ++iy) {
@@ -173,7 +131,7 @@ class RowWorker {
   }
 
  private:
-  T* kept(int64_t iy) { return rows_.data() + iy % kept_ * (rows_.size() / kept_); }
+  T* kept(int64_t iy) { return rows_.data() + iy % kept_ * row_length_; }
 
   // Takes an input row apart; a separable filter is also applied horizontally, once for all output rows.
   void keep(const scalar_t* x, int64_t iy) {
@@ -224,17 +182,17 @@ class RowWorker {
 
   // Adds the terms of one filter row to an output phase.
   void add_terms(const T* parts, const T* h, int64_t phase) {
-    for (const auto& [t, offset] : taps_[phase]) terms_.push_back({parts + offset, h[t]});
+    for (const auto& [t, offset] : taps_[phase]) sum_.terms.push_back({parts + offset, h[t]});
   }
 
   // Computes an output row. Each of its phases is the sum of the terms that `add(phase)` adds.
   template <typename out_t, typename Add>
   void horizontal(out_t* out, const Add& add) {
     for (int64_t phase = 0; phase < x_.up; ++phase) {
-      terms_.clear();
+      sum_.terms.clear();
       add(phase);
-      if (x_.up == 1) return weighted_sum(terms_, x_.out * inner_, out);
-      weighted_sum(terms_, groups_ * inner_, phases_.data() + phase * groups_ * inner_);
+      if (x_.up == 1) return sum_.write(out, x_.out * inner_);
+      sum_.write(phases_.data() + phase * groups_ * inner_, groups_ * inner_);
     }
     put_together(out);
   }
@@ -259,10 +217,10 @@ class RowWorker {
   }
 
   static void every_second(const scalar_t* source, int64_t n, T* target) {
-    constexpr int64_t kLanes = at::vec::Vectorized<T>::size();
+    constexpr int64_t kEach = kLanes<T>;
     int64_t j = 0;
-    for (; j + kLanes < n; j += kLanes) {  // the loads end one past the last sample
-      const auto low = load(source + 2 * j, kLanes), high = load(source + 2 * j + kLanes, kLanes);
+    for (; j + kEach < n; j += kEach) {  // the loads end one past the last sample
+      const auto low = load(source + 2 * j, kEach), high = load(source + 2 * j + kEach, kEach);
       at::vec::deinterleave2(low, high).first.store(target + j);
     }
     for (; j < n; ++j) target[j] = source[2 * j];
@@ -271,18 +229,19 @@ class RowWorker {
   const Upfirdn2dArgs& args_;
   const Filter<T>& filter_;
   const UpfirdnAxis &x_, &y_;
-  const int64_t inner_;   // elements of a sample
-  const int64_t groups_;  // of `up` outputs each, in a row
-  const int64_t first_;   // the sample at the beginning of a part
-  const int64_t length_;  // of a part
-  const int64_t kept_;    // input rows kept
-  std::vector<T> rows_;   // the kept rows: taken apart or, if separable, filtered horizontally
+  const int64_t inner_;              // elements of a sample
+  const int64_t groups_;             // of `up` outputs each, in a row
+  const int64_t first_;              // the sample at the beginning of a part
+  const int64_t length_;             // of a part
+  const int64_t kept_, row_length_;  // input rows kept, and the length of each
+  // The kept rows: taken apart or, if separable, filtered horizontally. Sums read a vector beyond the end.
+  std::vector<T> rows_;
   std::vector<T> parts_, phases_;
   struct Tap {
     int64_t t, offset;  // t: in the filter; offset: of the first sample that it meets, in the parts
   };
   std::vector<std::vector<Tap>> taps_;  // per output phase
-  std::vector<Term<T>> terms_;
+  WeightedSum<T> sum_;
 };
 
 template <typename scalar_t>

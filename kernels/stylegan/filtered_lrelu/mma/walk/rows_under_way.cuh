@@ -81,7 +81,7 @@ struct RowsUnderWay {
     }
   }
   LLTM_JIT_DEVICE void clear() {
-    for_each([](FloatSums& sums) { sums = zero_sums<FloatSums>(); });
+    for_each([](FloatSums& sums) { sums = {}; });
   }
   LLTM_JIT_DEVICE void multiply(float factor) {
     for_each([&](FloatSums& sums) {
@@ -109,7 +109,7 @@ struct RowsUnderWay {
       const int age = kPhase + begin * K::kStepsBetween;  // of these tiles of y, in steps
       if (age >= K::kRowTiles) continue;
       LLTM_JIT_UNROLLED(b, K::kBegun) {
-        FloatSums sums = zero_sums<FloatSums>();
+        FloatSums sums = {};
         if (age != 0) sums = carried[kPhase == 0 ? begin - 1 : begin][b][pair];
         if (K::down().touches(kTile * age - kSlice * b, kSlice))
           sums = multiply_add(transposed, band.tiles[begin][b], sums);

@@ -63,7 +63,7 @@ struct WalkState {
 
   // The initial sums of U x at inner steps.
   LLTM_JIT_DEVICE Sums inner_sums() const {
-    Sums sums = zero_sums<Sums>();
+    Sums sums = {};
     if constexpr (kBias) {
       const float value = inner_bias[fragment_row() % kFactor];
       fill_rows(sums, value, value);

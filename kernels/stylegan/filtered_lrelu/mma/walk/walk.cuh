@@ -199,7 +199,7 @@ struct Walk {
                      static_cast<unsigned>(x + 1) < static_cast<unsigned>(call.args.in_w));
       } else if (kBias && !K::kOneBlock &&
                  static_cast<unsigned>(first_slice + l) >= static_cast<unsigned>(in_slices)) {
-        sums = zero_sums<Sums>();
+        sums = {};
       }
 #pragma unroll
       for (int s = 0; s < kWindow; s += 2) {
@@ -219,7 +219,7 @@ struct Walk {
     const int first = larger(begin, K::kFirstColumnSlice);
     const int last = smaller(K::up().last_slice(tile), K::kLastColumnSlice);
     LLTM_JIT_UNROLLED(half, 2) {
-      v[half] = zero_sums<Sums>();
+      v[half] = {};
       if constexpr (K::kEight) {
         const auto row = [&](int s, int r) {
           return s >= first && s <= last ? rows[s - K::kFirstColumnSlice][r] : Pair{};
@@ -283,13 +283,13 @@ struct Walk {
         if (!K::down().touches(distance, 8)) continue;
         const bool first = tile == 0 || !K::down().touches(distance - kTile, 8);
         const bool last = tile == K::kTiles - 1 || !K::down().touches(distance + kTile, 8);
-        if (first) sums[j] = zero_sums<typename K::RowSums>();
+        if (first) sums[j] = {};
         sums[j] = multiply_add(a, bands.down_columns[distance / 8 + 1], sums[j]);
         if (!last) continue;
         Pair pairs[2];
         to_pairs(sums[j], pairs);
-        transposed[j % 2] = transpose_pair(pairs[0]);
-        transposed[j % 2 + 2] = transpose_pair(pairs[1]);
+        transposed[j % 2] = transpose(pairs[0]);
+        transposed[j % 2 + 2] = transpose(pairs[1]);
         if (j % 2 == 1) rows_of_y.template add<kStep>(transposed, band, j / 2, stage, results);
       }
     }
