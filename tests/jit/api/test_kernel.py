@@ -14,7 +14,7 @@ from harness import in_threads, load_variant
 import lltm_jit
 from lltm_jit import jit
 from lltm_jit.cli import main
-from lltm_jit.jit import kernel as kernels
+from lltm_jit.jit import launch as launches
 from lltm_jit.jit import variants
 from lltm_jit.jit.machine import nvrtc
 from lltm_jit.jit.user.errors import check_wanted
@@ -113,8 +113,8 @@ def driver(monkeypatch):
 @pytest.fixture
 def gpu(by_nvrtc, driver, monkeypatch):
     """A fake driver, and a torch that seems to use it."""
-    monkeypatch.setattr(kernels, "_stream_of", lambda device: 7000 + device)
-    monkeypatch.setattr(kernels, "_device_now", lambda: 0)
+    monkeypatch.setattr(launches, "_stream_of", lambda device: 7000 + device)
+    monkeypatch.setattr(launches, "_device_now", lambda: 0)
     driver.capturing = False
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: driver.capturing)
     driver.chosen = []
