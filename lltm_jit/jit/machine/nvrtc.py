@@ -34,11 +34,7 @@ _TYPE = "template <typename> __device__ char lltm_jit_type;\n"
 
 
 def compile(
-    path: str,
-    text: str,
-    name: str,
-    options: Sequence[str],
-    functions: Sequence[str] = (),
+    path: str, text: str, name: str, options: Sequence[str], functions: Sequence[str] = ()
 ) -> Compiled:
     """Compile a text by the NVRTC at a path. Several threads can do so at the same time.
 

@@ -29,7 +29,7 @@ LOADS = {
     ("jit/variants.py", "ask_driver"): "the driver's, found by the system's loader",
     ("jit/variants.py", "driver_words"): "the driver's, found by the system's loader",
     ("jit/variants.py", "load_device_code"): "what import_library was given, and checked",
-    ("jit/kernel.py", "load"): "the driver's, found by the system's loader",
+    ("jit/launch.py", "load"): "the driver's, found by the system's loader",
     ("ops/drop_in/__init__.py", "exec_module"): "this package's own",
     ("ops/rnn/own_cell.py", "load"): "what import_library loaded, once more",
     ("cli/doctor.py", "_trial"): "in a temporary directory of this process, with mode 700",
