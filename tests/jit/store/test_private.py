@@ -36,7 +36,6 @@ LOADS = {
     ("jit/machine/gpus.py", "compute_capabilities"): "the driver's, found by the system's loader",
     ("jit/machine/nvrtc.py", "_library"): "torch's own, or that of the toolkit, as its nvcc",
     ("jit/compile/guard.py", "main"): "the C library, which Python has loaded",
-    ("jit/machine/nvrtc.py", "demangled"): "the C++ runtime's, which torch has loaded",
     ("jit/wheel.py", "_put"): "the package whose setup.py runs",
     ("cli/__init__.py", "module_of"): "this package's own",
 }
