@@ -256,18 +256,16 @@ def test_doctor_tries_the_compiler_and_looks_for_cuda(windows):
 @pytest.mark.parametrize("kind", ["BuildError", "LltmJitError", "ImportError", "RuntimeError"])
 def test_failures_of_torch_are_caught_by_the_names_of_the_engines_errors(windows, kind):
     code = f"""from lltm_jit import *
-said = []
+said = {{}}
 for name in ("broken", "unloadable"):
     try:
         load(name, "a.cpp")
     except {kind} as error:
-        said.append(str(error))
+        said[name] = str(error)
 said"""
-    said = [
-        "Error building extension 'broken': C2065",
-        "DLL load failed while importing unloadable",
-    ]
-    assert windows.told(code)[0] == said
+    said = windows.told(code)[0]
+    assert said["broken"] == "Error building extension 'broken': C2065"
+    assert said["unloadable"] == "DLL load failed while importing unloadable"
 
 
 def test_a_folder_as_source_is_refused(windows):
@@ -332,7 +330,8 @@ said"""
 def test_torchs_own_function_is_satisfied(windows):
     """Its branches for Windows run as far as ninja, also after a vcvars that names no target."""
     windows.batch(f"set Path={windows.cl.parent}:%PATH%", "set VSCMD_ARG_TGT_ARCH=")
-    (windows.root / "build here").mkdir()
+    build = windows.root / "build here"
+    build.mkdir()
     write(windows.root / "my sources" / "a.cpp", "int main() {}\n")
     code = """from torch.utils import cpp_extension
 cpp_extension.IS_WINDOWS = True
@@ -341,10 +340,8 @@ place = {"build_directory": pathlib.Path("build here")}
 lltm_jit.load("mine", pathlib.Path("my sources", "a.cpp"), **kind, **place)"""
     paths = os.pathsep.join(map(str, (windows.root / "site", ROOT)))
     first = "torch torch.utils.cpp_extension"
-    environment = {"PYTHONPATH": paths, "IMPORTED_FIRST": first}
-    program, _ = windows.told(code, **environment)
+    program, _ = windows.told(code, PYTHONPATH=paths, IMPORTED_FIRST=first)
     assert program.endswith("mine")
-    build = windows.root / "build here"
     path = f"{windows.cl.parent}:{windows.system}"
     assert (build / "ran").read_text() == f"{path} {SET_THERE['INCLUDE']}"
     rules = (build / "build.ninja").read_text()

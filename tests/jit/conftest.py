@@ -8,8 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_driver import Driver
 from harness import Bench, Gate, Package
 
+from lltm_jit.jit import variants
 from lltm_jit.jit.machine import nvrtc
 from lltm_jit.jit.machine.toolchain import Nvrtc
 from lltm_jit.jit.request import request
@@ -143,6 +145,13 @@ def by_nvrtc(cuda, monkeypatch):
 
     monkeypatch.setattr(nvrtc, "compile", compile)
     return cuda
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    driver = Driver()
+    monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: driver)
+    return driver
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from ..machine import nvrtc
+import torch
+
 from ..machine.tools import output_of
 from ..request.request import Request
 from ..request.spec import BINDINGS, CELL
@@ -238,4 +239,4 @@ def _uses(pattern: str, error: str, linker: str) -> list[str]:
 
 def _demangled(text: str) -> str:
     """The text with C++ names in readable form."""
-    return re.sub(r"\b_Z\w+", lambda match: nvrtc.demangled(match[0]), text)
+    return re.sub(r"\b_Z\w+", lambda match: torch._C._demangle(match[0]), text)

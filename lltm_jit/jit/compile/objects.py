@@ -60,11 +60,7 @@ class Store:
     """The objects of one request. ``changed`` names the files edited during the build."""
 
     def __init__(
-        self,
-        request: Request,
-        commands: dict[str, str],
-        headers: Mapping[str, Headers],
-        since: int,
+        self, request: Request, commands: dict[str, str], headers: Mapping[str, Headers], since: int
     ) -> None:
         self._request, self._commands, self._headers = request, commands, headers
         self._since = since

@@ -23,15 +23,7 @@ from ..store.files import Stamps
 from ..user import settings
 from ..user.errors import BuildError, SourceEdited, ToolchainError, cancelled_by
 from . import background
-from .build import (
-    Build,
-    BuildInfo,
-    check_library,
-    import_library,
-    info_of,
-    own_files,
-    thread_lock,
-)
+from .build import Build, BuildInfo, check_library, import_library, info_of, own_files, thread_lock
 
 if TYPE_CHECKING:
     from ..user.progress import Reporter

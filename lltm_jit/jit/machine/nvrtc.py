@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from ..user.errors import BuildTimeout, Cancelled, ToolchainError, check_wanted
 
 
@@ -34,11 +36,7 @@ _TYPE = "template <typename> __device__ char lltm_jit_type;\n"
 
 
 def compile(
-    path: str,
-    text: str,
-    name: str,
-    options: Sequence[str],
-    functions: Sequence[str] = (),
+    path: str, text: str, name: str, options: Sequence[str], functions: Sequence[str] = ()
 ) -> Compiled:
     """Compile a text by the NVRTC at a path. Several threads can do so at the same time.
 
@@ -110,18 +108,7 @@ def architectures(path: str) -> list[tuple[int, int]]:
 
 def _type_in(symbol: str) -> str:
     """The type in the name of an instance of ``lltm_jit_type``."""
-    return demangled(symbol).partition("<")[2].rpartition(">")[0]
-
-
-def demangled(symbol: str) -> str:
-    """The name of a symbol in C++; the symbol itself if it is no such name."""
-    runtime = ctypes.CDLL("libstdc++.so.6")  # torch has loaded it
-    runtime.__cxa_demangle.restype = ctypes.c_void_p
-    text = ctypes.c_void_p(runtime.__cxa_demangle(symbol.encode(), None, None, None))
-    try:
-        return ctypes.string_at(text).decode() if text else symbol
-    finally:
-        runtime.free(text)
+    return torch._C._demangle(symbol).partition("<")[2].rpartition(">")[0]
 
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)

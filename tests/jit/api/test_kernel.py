@@ -1,24 +1,21 @@
-"""``kernel``, and variants for the GPU alone, on a fake driver that tells what it was given."""
+"""``kernel`` on a fake driver that tells what it was given."""
 
 import ctypes
 import re
 import struct
 import threading
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
-from harness import in_threads, load_variant
+from harness import in_threads
 
 import lltm_jit
 from lltm_jit import jit
 from lltm_jit.cli import main
-from lltm_jit.jit import kernel as kernels
-from lltm_jit.jit import variants
+from lltm_jit.jit import launch as launches
 from lltm_jit.jit.machine import nvrtc
 from lltm_jit.jit.user.errors import check_wanted
-from lltm_jit.jit.variants import Variant
 
 SCALE = """
 template <typename T>
@@ -32,7 +29,6 @@ __global__ void others(bool flag, short small, unsigned char byte, __half h, __n
 OTHERS_TYPE = (
     "void (bool, short, unsigned char, __half, __nv_bfloat16, double, Size, void*, Size const*)"
 )
-CONFIG = "@IIIIIIIPPI4x"
 
 
 class OnGpu(torch.Tensor):
@@ -50,71 +46,11 @@ def on_gpu(size=4, dtype=torch.float32, place=0):
     return tensor
 
 
-class Driver:
-    """That of a GPU. It takes any code but b"wrong", and has a kernel of every name but "none".
-
-    ``sizes`` are those of the parameters, if it can tell.
-    """
-
-    def __init__(self) -> None:
-        self.launched: list[SimpleNamespace] = []
-        self.loaded: list[bytes] = []
-        self.attributes: list[tuple[int, int, int]] = []
-        self.statuses: list[int] = []  # of the next launches
-        self.sizes: list[int] = []
-
-    cuInit = cuKernelGetFunction = staticmethod(lambda *_: 0)
-
-    def cuLibraryLoadData(self, library, code, *options):
-        self.loaded.append(code)
-        library._obj.value = len(self.loaded)
-        return 200 if code == b"wrong" else 0
-
-    def cuLibraryGetKernel(self, kernel, library, name):
-        kernel._obj.value = 1000 * library.value + len(name)
-        return 500 * (name == b"none")
-
-    def cuKernelGetParamInfo(self, kernel, place, offset, size):
-        if place.value >= len(self.sizes):
-            return 1
-        size._obj.value = self.sizes[place.value]
-        return 0
-
-    def cuKernelSetAttribute(self, attribute, value, kernel, device):
-        self.attributes.append((attribute, value, device))
-        return 0
-
-    def cuGetErrorString(self, status, words):
-        words._obj.value = b"invalid argument" if status == 1 else b"device kernel image is invalid"
-        return 0
-
-    def cuLaunchKernelEx(self, config, kernel, pointers, extra):
-        status = self.statuses.pop(0) if self.statuses else 0
-        told = struct.unpack(CONFIG, ctypes.string_at(config.value, struct.calcsize(CONFIG)))
-        places = [address for address in pointers if address]
-        size = 72 * told[9]
-        launch = SimpleNamespace(
-            grid=told[0:3], block=told[3:6], shared=told[6], stream=told[7], kernel=kernel.value,
-            attributes=ctypes.string_at(told[8], size), places=places, status=status,
-            first=[ctypes.string_at(place, 16) for place in places],
-        )  # fmt: skip
-        if not status:
-            self.launched.append(launch)
-        return status
-
-
-@pytest.fixture
-def driver(monkeypatch):
-    driver = Driver()
-    monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: driver)
-    return driver
-
-
 @pytest.fixture
 def gpu(by_nvrtc, driver, monkeypatch):
     """A fake driver, and a torch that seems to use it."""
-    monkeypatch.setattr(kernels, "_stream_of", lambda device: 7000 + device)
-    monkeypatch.setattr(kernels, "_device_now", lambda: 0)
+    monkeypatch.setattr(launches, "_stream_of", lambda device: 7000 + device)
+    monkeypatch.setattr(launches, "_device_now", lambda: 0)
     driver.capturing = False
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: driver.capturing)
     driver.chosen = []
@@ -320,20 +256,6 @@ def test_a_kernel_that_is_not_there(gpu, monkeypatch):
         lltm_jit.kernel(SCALE + OTHERS, "f")
 
 
-@pytest.mark.parametrize(
-    ("type", "message"),
-    [
-        ("void (int&)", "f takes a reference, int&, which a launch cannot pass"),
-        ("void (float (&) [4])", r"f takes a reference, float \(&\) \[4\], which"),
-        ("float", "expected f to be a kernel, but it is of type float"),
-    ],
-)
-def test_what_cannot_be_launched(gpu, by_nvrtc, type, message):
-    by_nvrtc.type = type
-    with pytest.raises(jit.BuildError, match=message):
-        lltm_jit.kernel(f"// {type}\n__global__ void f() {{}}", "f")
-
-
 def test_a_build_that_takes_too_long_is_ended(gpu, hour, monkeypatch):
     monkeypatch.setattr(nvrtc, "compile", lambda *asked: (hour.set(), check_wanted()))
     with pytest.raises(lltm_jit.BuildTimeout, match=r"after 900 s, while compiling scale\.cu"):
@@ -353,38 +275,3 @@ def test_the_commands_know_it(gpu, by_nvrtc, capsys):
     assert "-kernel=scale<float>" in told("log", "scale")
     assert "/scale.cuda.o\n" in told("build", "scale")
     assert "scale is a kernel, which NVRTC compiles without" in told("flags", "scale", code=1)
-
-
-@pytest.fixture
-def device_code(cuda, toolkit, driver, monkeypatch) -> Variant:
-    """A kernel whose code for the GPU alone is compiled by nvcc."""
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
-    monkeypatch.setenv("FAKE_TORCH_CUDA", "13.0")
-    source = cuda.write("mine/variants/mine_cuda.cu", "code\n")
-    return Variant("mine.sums", source, (cuda.sources,), device_code=True)
-
-
-def test_device_code_has_no_library_and_its_kernels_are_the_drivers(cuda, driver, device_code):
-    for function in ("one", "three", "one"):
-        assert load_variant(device_code, function) == 1000 + len(function)
-    assert cuda.counts == ["compile mine_cuda.cu"]
-    assert driver.loaded == [b"code"]
-    with pytest.raises(jit.BuildError, match=r"mine_cuda\.cu has no function 'none'"):
-        load_variant(device_code, "none")
-
-
-def test_device_code_is_loaded_with_its_build(driver, device_code, monkeypatch):
-    """Nobody can remove or replace the file between its check and a call, nor does a call read."""
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    (build,) = variants.builds_of([device_code])
-    assert driver.loaded == [b"code"]
-    build.info.library.unlink()
-    assert load_variant(device_code, "one") == 1003
-
-
-def test_what_the_driver_says_of_code_is_told(cuda, device_code):
-    cuda.write("mine/variants/mine_cuda.cu", "wrong")
-    message = r"cuLibraryLoadData\(\) of the GPU's driver failed with 200: device kernel image is"
-    with pytest.raises(jit.LltmJitError, match=message):
-        load_variant(device_code, "one")

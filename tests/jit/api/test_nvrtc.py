@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -348,17 +346,3 @@ def test_a_kernel_without_any_tool(real_nvrtc, monkeypatch):
     monkeypatch.setenv("CXX", "c++")
     assert not shutil.which("c++")
     assert engine.build(spec(real_nvrtc)).compiler.startswith("NVRTC")
-
-
-def test_two_processes_compile_once(real_nvrtc):
-    program = (
-        "import sys, lltm_jit\n"
-        "print(lltm_jit.kernel(sys.argv[1], 'scale<float>', constants={'FACTOR': 3}))"
-    )
-    environment = {**os.environ, "LLTM_JIT_AT_IMPORT": "0"}
-    command = [sys.executable, "-c", program, str(real_nvrtc.sources / "scale.cu")]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
-    told = [process.communicate(timeout=120) for process in running]
-    assert {out for out, _ in told} == {"<kernel scale<float>(float*)>\n"}
-    assert sum("building scale" in err for _, err in told) == 1

@@ -5,6 +5,7 @@ import pytest
 from lltm_jit.jit.machine import nvrtc
 from lltm_jit.jit.machine.toolchain import find_nvrtc
 from lltm_jit.jit.parameters import kernels_in, parameters_of
+from lltm_jit.jit.user.errors import BuildError
 
 HEAD = """
 #include <cuda_bf16.h>
@@ -110,3 +111,16 @@ def test_the_kernels_of_a_text():
     __global__ __launch_bounds__(f(1)) void __cluster_dims__(2, 1, 1) d(int n);
     """
     assert kernels_in(text) == {"a": False, "c": True, "d": False}
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("void (int&)", "f takes a reference, int&, which a launch cannot pass"),
+        ("void (float (&) [4])", r"f takes a reference, float \(&\) \[4\], which"),
+        ("float", "expected f to be a kernel, but it is of type float"),
+    ],
+)
+def test_what_cannot_be_launched(told, message):
+    with pytest.raises(BuildError, match=message):
+        parameters_of("f", told)

@@ -192,3 +192,38 @@ def test_kernels_made_from_users_headers(bench, tmp_path, monkeypatch):
     assert call(load_variant(cells[0], "call"))(3.0) == 12.0
     with pytest.raises(jit.BuildError, match=r"cell_2\.h:2:10\n  \|\n2 \|   return nonsense;"):
         load_variant(cells[2], "call")
+
+
+@pytest.fixture
+def device_code(cuda, toolkit, driver, monkeypatch) -> Variant:
+    """A kernel whose code for the GPU alone is compiled by nvcc."""
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    monkeypatch.setenv("FAKE_TORCH_CUDA", "13.0")
+    source = cuda.write("mine/variants/mine_cuda.cu", "code\n")
+    return Variant("mine.sums", source, (cuda.sources,), device_code=True)
+
+
+def test_device_code_has_no_library_and_its_kernels_are_the_drivers(cuda, driver, device_code):
+    for function in ("one", "three", "one"):
+        assert load_variant(device_code, function) == 1000 + len(function)
+    assert cuda.counts == ["compile mine_cuda.cu"]
+    assert driver.loaded == [b"code"]
+    with pytest.raises(jit.BuildError, match=r"mine_cuda\.cu has no function 'none'"):
+        load_variant(device_code, "none")
+
+
+def test_device_code_is_loaded_with_its_build(driver, device_code, monkeypatch):
+    """Nobody can remove or replace the file between its check and a call, nor does a call read."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    (build,) = variants.builds_of([device_code])
+    assert driver.loaded == [b"code"]
+    build.info.library.unlink()
+    assert load_variant(device_code, "one") == 1003
+
+
+def test_what_the_driver_says_of_code_is_told(cuda, device_code):
+    cuda.write("mine/variants/mine_cuda.cu", "wrong")
+    message = r"cuLibraryLoadData\(\) of the GPU's driver failed with 200: device kernel image is"
+    with pytest.raises(jit.LltmJitError, match=message):
+        load_variant(device_code, "one")

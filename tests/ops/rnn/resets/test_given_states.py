@@ -1,7 +1,5 @@
 """Resets to given states: of the operator, by a loop, and of layers, by layers of one step."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 
@@ -27,13 +25,11 @@ from lltm_jit.ops.rnn.recurrent_layer import projection
 def with_states(inputs: Inputs, one: bool) -> Inputs:
     """With states to reset to, one for all steps or one for each; those of the first come last."""
     steps = 1 if one else len(inputs.gates)
-
-    def given(state: Tensor | None) -> Tensor | None:
-        if state is None:
-            return None
-        return torch.stack([state.roll(i, -2).mul(0.9**i) for i in range(steps + 1)])
-
-    return inputs._replace(h_0=given(inputs.h_0), c_0=given(inputs.c_0))
+    for name in ("h_0", "c_0"):
+        if (state := getattr(inputs, name)) is not None:
+            rolled = [state.roll(i, -2).mul(0.9**i) for i in range(steps + 1)]
+            inputs = inputs._replace(**{name: torch.stack(rolled)})
+    return inputs
 
 
 # One block, several, and a grid; and more rows than one of them has.
@@ -107,14 +103,14 @@ def loop(layer, x, state, reset, to, lengths=None, reverse=False) -> list[Tensor
     return [outputs, *state, *every]
 
 
-def case(layer, one, device="cpu", dtype=torch.double):
-    """Input, states, resets, states to reset to, and lengths."""
+def case(layer, one, device="cpu", dtype=torch.double, lengths=True):
+    """Input, states, resets, states to reset to, and lengths if there are any."""
     steps, rows, options = 7, 4, {"dtype": dtype, "device": device, "requires_grad": True}
     x = torch.rand(steps, rows, layer.input_size, **options)
     state = [torch.rand(s.shape, **options) for s in as_list(states_of(layer, rows))]
     to = [torch.rand(*([] if one else [steps]), *s.shape, **options) for s in state]
     reset = torch.rand(steps, rows, device=device) < 0.4
-    return x, state, reset, to, torch.tensor([7, 3, 0, 5], device=device)
+    return x, state, reset, to, torch.tensor([7, 3, 0, 5], device=device) if lengths else None
 
 
 def gradients(results, leaves):
@@ -152,8 +148,7 @@ def test_layers(kind, one, checkpoint, lengths, device, monkeypatch):
         monkeypatch.setattr(projection, "_better_by_steps", lambda *_: True)
         kind = "projected LSTM"
     layer = layer_of(kind, device, checkpoint=checkpoint)
-    x, state, reset, to, ends = case(layer, one, device)
-    given = x, state, reset, to, ends if lengths else None
+    x, state, _, to, _ = given = case(layer, one, device, lengths=lengths)
     assert_same(layer, run(layer, *given), loop(layer, *given), x, state, to)
 
 
@@ -168,8 +163,8 @@ def test_both_directions(kind, one, lengths, together, num_heads, device, monkey
         return
     options = {"num_layers": 1, "num_heads": num_heads}
     layer = layer_of(kind, device, bidirectional=True, **options)
-    x, state, reset, to, ends = case(layer, one, device)
-    ends, each = ends if lengths else None, []
+    x, state, reset, to, ends = case(layer, one, device, lengths=lengths)
+    each = []
     for direction in (0, 1):
         single = layer_of(kind, device, **options)
         for name in [*single._parameters]:
@@ -196,11 +191,10 @@ def test_states_of_kernels(kind, lengths, dtype, device, hidden_size):
     """Of results with gradients, and with those of the states; and of some without."""
     torch.backends.cudnn.rnn.fp32_precision = "ieee"
     layer = LAYERS[kind](5, hidden_size, dtype=dtype, device=device)
-    x, state, reset, to, ends = case(layer, False, device, dtype)
-    ends = ends if lengths else None
-    found = run(layer, x, state, reset, to, ends)
+    x, state, reset, to, ends = given = case(layer, False, device, dtype, lengths)
+    found = run(layer, *given)
     with torch.no_grad():
-        again = run(layer, x, state, reset, to, ends)
+        again = run(layer, *given)
     torch.testing.assert_close(again, found, rtol=0.01, atol=0.01)
     found += gradients(smooth(kind, found), [x, *state, *to, *layer.parameters()])
     exact = copy.deepcopy(layer).double()
@@ -253,30 +247,22 @@ def test_compiled(kind, backend, device):
     assert_same(layer, found, expected, x, state, given[1])
 
 
-class Resetting(torch.nn.Module):
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x, reset, to):
-        return self.layer(x, reset=reset, reset_to=to, return_states=True)
-
-
 @pytest.mark.parametrize("one", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_exported_for_any_number_of_steps_and_rows(one):
-    model = Resetting(lltm_jit.LSTM(5, 8))
+    layer = lltm_jit.LSTM(5, 8)
     steps, rows = (torch.export.Dim(name, min=3, max=99) for name in ("steps", "rows"))
-    of_state = {1: rows} if one else {0: steps, 2: rows}
-    shapes = {"x": {0: steps, 1: rows}, "reset": {0: steps, 1: rows}, "to": (of_state, of_state)}
+    both, to = {0: steps, 1: rows}, ({1: rows} if one else {0: steps, 2: rows},) * 2
+    shapes = {"input": both, "reset": both, "reset_to": to, "return_states": None}
 
     def inputs(steps, rows):
         size = (1, rows, 8) if one else (steps, 1, rows, 8)
         to = torch.randn(size), torch.randn(size)
-        return torch.randn(steps, rows, 5), torch.rand(steps, rows) < 0.3, to
+        named = {"reset": torch.rand(steps, rows) < 0.3, "reset_to": to, "return_states": True}
+        return (torch.randn(steps, rows, 5),), named
 
-    program = torch.export.export(model, inputs(6, 4), dynamic_shapes=shapes)
-    given = inputs(9, 3)
-    torch.testing.assert_close(program.module()(*given), model(*given))
+    program = torch.export.export(layer, *inputs(6, 4), dynamic_shapes=shapes)
+    x, named = inputs(9, 3)
+    torch.testing.assert_close(program.module()(*x, **named), layer(*x, **named))
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
@@ -291,19 +277,7 @@ def test_autocast(kind, dtype, device):
     assert output.dtype == plain_output.dtype
     torch.testing.assert_close(last, plain_last)
     for one, of_steps in zip(as_list(last), as_list(every), strict=True):
-        assert one.dtype == of_steps.dtype
         torch.testing.assert_close(of_steps[-1], one, rtol=0.02, atol=0.02)
-
-
-def test_a_replay_buffer():
-    """What one call has returned starts the next one, at each step of its own."""
-    layer = lltm_jit.LSTM(5, 8)
-    x = torch.randn(6, 3, 5)
-    output, _, states = layer(x, return_states=True)
-    before = tuple(torch.cat([torch.zeros_like(s[:1]), s[:-1]]) for s in states)
-    reset = torch.rand(6, 3) < 0.5
-    again, _ = layer(x, reset=reset, reset_to=before)
-    torch.testing.assert_close(again, output)
 
 
 X, RESET, H = torch.zeros(7, 4, 5), torch.zeros(7, 4, dtype=torch.bool), torch.zeros(2, 4, 8)
