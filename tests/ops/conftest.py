@@ -1,8 +1,15 @@
-"""The tests of operators draw the same numbers in every run, so that a failure can be repeated."""
+"""The tests of operators draw the same numbers in every run, so that a failure can be repeated.
+
+A test with an argument of one of these names runs for each of its values.
+"""
 
 import sys
 
 import torch
+from op_testing import DEVICES, DTYPES, for_each
+
+device = for_each("device", DEVICES)
+dtype = for_each("dtype", DTYPES)
 
 
 def pytest_runtest_setup() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from op_testing import DEVICES
 
 import lltm_jit
 from lltm_jit import native
@@ -37,7 +36,6 @@ def two_builds(tmp_path):
         native.use(build)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_training_beside_reloads(two_builds, device):
     cell = lltm_jit.LLTMCell(8, 16, device=device)
     x = torch.randn(4, 8, device=device)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import DEVICES, assert_accurate, results_and_gradients
+from op_testing import assert_accurate, results_and_gradients
 from torch import Tensor
 
 from lltm_jit.ops.conv2d_resample import conv2d_resample
@@ -37,7 +37,6 @@ def arguments(kernel: tuple[int, int], groups: int, **options) -> tuple[Tensor, 
     return torch.randn(2, 6, 9, 8, **options), torch.randn(4, 6 // groups, *kernel, **options)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (2, 1), (5, 4)])
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (2, 2), (3, 2), (4, 1)])
 def test_agrees_with_the_definition(up, down, kernel, device):
@@ -64,7 +63,6 @@ def test_agrees_with_the_definition(up, down, kernel, device):
         torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_accuracy(up, down, dtype, device):

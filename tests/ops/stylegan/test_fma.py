@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, refusal
+from op_testing import assert_accurate, refusal
 
 from lltm_jit.ops.fma import fma
 
@@ -18,8 +18,6 @@ def draw(shapes, dtype=torch.double, device="cpu", requires_grad=True):
     return [torch.randn(s).to(device, dtype).requires_grad_(requires_grad) for s in shapes]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shapes", [*SHAPES, *BROADCAST], ids=str)
 def test_matches_float64(shapes, dtype, device):
     inputs = draw(shapes, dtype, device)
@@ -40,7 +38,6 @@ def test_matches_float64(shapes, dtype, device):
         assert_accurate(*of_one, parts=roundings * sizes_of_one)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_16_bit_results_are_rounded_once(device):
     a = torch.tensor([1.0009765625], dtype=torch.half, device=device)  # its square is no half
     assert fma(a, a, -a).item() == (a.double() ** 2 - a.double()).half().item()
@@ -54,7 +51,6 @@ def test_keeps_its_inputs_and_no_product():
     assert {tensor.data_ptr() for tensor in kept} == {tensor.data_ptr() for tensor in inputs[:2]}
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_nan_and_infinity(device):
     inf = torch.tensor(torch.inf, device=device)
     assert fma(inf, inf, inf).item() == torch.inf

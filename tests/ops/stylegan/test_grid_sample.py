@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, captured_in_graph, needs_gpu
+from op_testing import assert_accurate, captured_in_graph, needs_gpu
 from torch.func import grad, vmap
 from torch.nn import functional
 
@@ -29,8 +29,6 @@ def plain(images, grid):
     return functional.grid_sample(images, grid, align_corners=False)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "points"), SHAPES, ids=str)
 def test_matches_float64(shape, points, dtype, device):
     inputs = draw(shape, points, dtype, device)
@@ -49,7 +47,6 @@ def test_matches_float64(shape, points, dtype, device):
         assert_accurate(gradient, right, float_one.to(dtype), sums=True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_points_may_be_of_another_dtype(device):
     images, grid = draw((2, 3, 4, 5), (3, 2), torch.float, device)
     result = grid_sample(images.half(), grid)
@@ -59,7 +56,6 @@ def test_points_may_be_of_another_dtype(device):
     assert to_grid.dtype == torch.float
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_a_penalty_of_each_sample(device):
     images, grids = draw((8, 3, 4, 5), (3, 2), torch.float, device, requires_grad=False)
     images, grids = images.unflatten(0, (4, 2)), grids.unflatten(0, (4, 2))
@@ -75,7 +71,6 @@ def test_a_penalty_of_each_sample(device):
     torch.testing.assert_close(actual, tuple(map(torch.stack, zip(*rows, strict=True))))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_far_points_are_outside_and_nan_stays(device):
     images = torch.ones(1, 1, 2, 2, device=device, requires_grad=True)
     far = torch.tensor([1e30, -1e30, 1.5, -1.5], device=device).view(1, 2, 1, 2).requires_grad_()

@@ -1,7 +1,5 @@
 """The LLTM cell under torch.compile, torch.export, AOTInductor and make_fx."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -3,8 +3,6 @@
 test_sequence_gpu.py has streams, graphs and devices.
 """
 
-from __future__ import annotations
-
 import lltm_plans
 import pytest
 import torch
@@ -40,7 +38,6 @@ def own_products():
 @needs_gpu
 @pytest.mark.usefixtures("own_products")
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", [(16, 32, 128), (64, 256, 512)])
 def test_forward_is_one_launch(sizes, dtype, requires_grad, tmp_path):
     inputs = cell_inputs(*sizes, dtype=dtype, device="cuda", requires_grad=requires_grad)
@@ -51,7 +48,6 @@ def test_forward_is_one_launch(sizes, dtype, requires_grad, tmp_path):
 
 @needs_gpu
 @pytest.mark.usefixtures("own_products")
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_backward_is_three_launches_at_most(dtype, tmp_path):
     """With every gradient asked for, and the results' given: autograd itself launches nothing."""
     inputs = cell_inputs(16, 32, 128, dtype=dtype, device="cuda", requires_grad=True)
@@ -143,7 +139,6 @@ def test_a_refused_cluster_takes_another_tile():
 @needs_gpu
 @pytest.mark.usefixtures("own_products")
 @pytest.mark.parametrize("changed", [0, 1, 2], ids=["batch", "input", "hidden"])
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_sizes_at_which_plans_change(dtype, changed):
     planner, aligned = lltm_plans.launches(), 16 // dtype.itemsize
     step = aligned if changed else 1

@@ -1,7 +1,5 @@
 """The LLTM cell as a module and in training: files, mixed precision, parametrisations."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

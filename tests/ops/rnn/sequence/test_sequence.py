@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from op_testing import ACTIVATIONS, DTYPES, assert_threads_change_no_bit, needs_gpu
+from op_testing import ACTIVATIONS, assert_threads_change_no_bit, needs_gpu
 from sequence_testing import (
     CELLS,
     Inputs,
@@ -34,7 +34,6 @@ def check(cell: str, inputs: Inputs, reverse: bool = False, depth: int = 0) -> N
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_values_and_gradients(cell, size, dtype, path):
     check(cell, inputs_of(cell, *size, dtype, path))

@@ -3,8 +3,6 @@
 test_lltm_compile.py has a layer under AOTInductor.
 """
 
-from __future__ import annotations
-
 import copy
 
 import pytest

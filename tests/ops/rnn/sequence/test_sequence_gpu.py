@@ -1,7 +1,5 @@
 """Whole sequences, and the LLTM cell, on a GPU: streams, graphs and devices."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 

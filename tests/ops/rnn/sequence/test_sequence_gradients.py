@@ -1,7 +1,5 @@
 """Gradients of whole sequences: every input, order and way of saving."""
 
-from __future__ import annotations
-
 import weakref
 
 import pytest

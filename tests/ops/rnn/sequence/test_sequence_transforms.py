@@ -1,7 +1,5 @@
 """Whole sequences and their layers under torch.func, on tensors without data, and in modes."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

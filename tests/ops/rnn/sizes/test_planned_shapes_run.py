@@ -1,7 +1,5 @@
 """That what is planned for a whole sequence can run, on GPUs that need not be there."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Sequences on a GPU that cannot launch what is planned, and at the sizes where plans change."""
 
-from __future__ import annotations
-
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
