@@ -149,20 +149,6 @@ def test_gradients_add_up_while_the_graph_is_kept(case, device):
         loss.backward()
 
 
-def test_an_input_that_is_saved_and_changed_is_noticed(case):
-    for position in range(len(case.arguments)):
-        inputs, saved = case.inputs("cpu"), []
-        with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
-            case.results(*inputs)
-        if inputs[position].data_ptr() not in [tensor.data_ptr() for tensor in saved]:
-            continue
-        loss = loss_of(case.results(*inputs))
-        with torch.no_grad():
-            inputs[position].add_(1)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            loss.backward()
-
-
 def test_several_threads_get_the_bits_of_one(case, device):
     drawn = [case.inputs(device, torch.float, large=i == 1) for i in range(4)]
     if not case.exact_on_gpus and device == "cuda":
@@ -174,3 +160,24 @@ def test_several_threads_get_the_bits_of_one(case, device):
     expected = [run(inputs) for inputs in drawn]
     with ThreadPoolExecutor(len(drawn)) as pool:
         assert list(pool.map(run, 5 * drawn)) == 5 * expected
+
+
+def test_a_change_in_place_is_noticed_or_does_no_harm(case, device):
+    """Of an input or a result: it is noticed where that is saved; other results may be changed."""
+    inputs, saved = case.inputs(device), []
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
+        tensors = [*inputs, *case.results(*inputs)]
+    places = [tensor.data_ptr() for tensor in saved]
+    for position, tensor in enumerate(tensors):
+        inputs, result = case.inputs(device), position - len(inputs)
+        found, others = ([*case.results(*inputs)] for _ in range(2))
+        if tensor.data_ptr() in places:
+            with torch.no_grad():
+                [*inputs, *found][position].add_(1)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss_of(found).backward()
+        elif result >= 0:
+            found[result].mul_(2)
+            others[result] = 2 * others[result]
+            gradients = [torch.autograd.grad(loss_of(each), inputs) for each in (found, others)]
+            torch.testing.assert_close(*gradients)

@@ -151,11 +151,18 @@ def test_exported_program_takes_any_size_and_is_saved(kind, device):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_jit_trace(device):
-    layer = lltm_jit.LSTM(5, 7, device=device)
-    traced = torch.jit.trace(layer, (torch.randn(4, 3, 5, device=device),))
-    loaded = saved_and_loaded(torch.jit, traced)
-    assert_alike((loaded, layer), torch.randn(9, 6, 5, device=device))
+@pytest.mark.parametrize(
+    ("module", "sizes", "more", "operator"),
+    [
+        (lltm_jit.LLTMCell, (3, 5), (6, 5), "lltm_cell"),
+        (lltm_jit.LSTM, (4, 3, 5), (9, 6, 5), "recurrent_sequence"),
+    ],
+)
+def test_jit_trace(module, sizes, more, operator, device):
+    layer = module(5, 7, device=device)
+    traced = torch.jit.trace(layer, (torch.randn(sizes, device=device),))
+    assert f"lltm_jit::{operator}(" in str(traced.inlined_graph)
+    assert_alike((saved_and_loaded(torch.jit, traced), layer), torch.randn(more, device=device))
 
 
 def test_compiled_errors_are_those_of_eager_calls():
