@@ -89,25 +89,20 @@ def batches(tensors: list[Tensor]) -> Iterator[tuple[list, tuple, list[list[Tens
         yield args, in_dims, rows
 
 
+@pytest.mark.usefixtures("rules_for_vmap")
 def test_vmap(case, path):
     """Over each input, and over all; it runs once for the batch, and not once a row."""
-    torch._C._functorch._set_vmap_fallback_enabled(False)
-    try:
-        plain = case.inputs(path)
-        for args, in_dims, rows in batches(plain):
-            actual = vmap(case.results, in_dims)(*args)
-            alone = [case.results(*row) for row in rows]
-            expected = tuple(torch.stack(each) for each in zip(*alone, strict=True))
-            torch.testing.assert_close(actual, expected)
-            found = [
-                torch.autograd.grad(
-                    sum(r.square().sum() for r in results), plain, retain_graph=True
-                )
-                for results in (actual, expected)
-            ]
-            torch.testing.assert_close(*found)
-    finally:
-        torch._C._functorch._set_vmap_fallback_enabled(True)
+    plain = case.inputs(path)
+    for args, in_dims, rows in batches(plain):
+        actual = vmap(case.results, in_dims)(*args)
+        alone = [case.results(*row) for row in rows]
+        expected = tuple(torch.stack(each) for each in zip(*alone, strict=True))
+        torch.testing.assert_close(actual, expected)
+        found = [
+            torch.autograd.grad(sum(r.square().sum() for r in results), plain, retain_graph=True)
+            for results in (actual, expected)
+        ]
+        torch.testing.assert_close(*found)
 
 
 def test_vmap_over_other_dimensions_and_twice(case, device):

@@ -4,7 +4,6 @@ import itertools
 import math
 from typing import Any
 
-import plans as all_plans
 import pytest
 import sequence_plans
 from op_testing import for_each
@@ -13,11 +12,6 @@ from sequence_plans import QUICKEST, sizes
 H100 = "H100"
 WAYS = ["forward", "backward"]
 way = for_each("way", WAYS)
-
-
-@pytest.fixture(scope="module")
-def plans() -> Any:
-    return all_plans.load().sequence
 
 
 def gpu(plans: Any, name: str = H100, **facts: Any) -> Any:
