@@ -8,7 +8,7 @@ import copy
 import pytest
 import torch
 from layer_testing import LAYERS, THEIRS, TRACED, assert_alike, tensors, with_gradients
-from op_testing import needs_gpu, refusal, taken
+from op_testing import for_each, needs_gpu, refusal, taken
 from sequence_testing import inputs_of, saved_and_loaded
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -16,8 +16,9 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
+kind = for_each("kind", TRACED)
 
-@pytest.mark.parametrize("kind", TRACED)
+
 def test_compile_once_for_every_batch_and_length(kind, device):
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
     counter = CompileCounterWithBackend("aot_eager")
@@ -35,7 +36,6 @@ def test_compile_once_by_formulas():
         test_compile_once_for_every_batch_and_length("GRU", device)
 
 
-@pytest.mark.parametrize("kind", TRACED)
 def test_lengths_in_a_list_may_change(kind, device):
     """The second list makes the program one for all."""
     layer, counter = LAYERS[kind](5, 7, device=device), CompileCounterWithBackend("aot_eager")
@@ -129,7 +129,6 @@ def test_compiled_autograd(module, sizes, backward, device):
     torch.testing.assert_close(step(), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kind", TRACED)
 def test_exported_program_takes_any_size_and_is_saved(kind, device):
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
 
@@ -183,7 +182,6 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     return program.run_decompositions(table)
 
 
-@pytest.mark.parametrize("kind", TRACED)
 def test_a_decomposed_program_has_operations_of_torch_alone(kind):
     layer = LAYERS[kind](3, 4, bidirectional=True, dtype=torch.double)
     program = exported(layer, torch.randn(3, 2, 3, dtype=torch.double))
