@@ -1,14 +1,17 @@
-"""Every benchmark, at small sizes: its tables, its file, wrong results, and what it refuses."""
+"""Every benchmark, at small sizes: tables, file, wrong results, options, and what is refused."""
 
+import argparse
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
 import torch
 
 from benchmarks import cell, elementwise
-from benchmarks.__main__ import main
+from benchmarks.__main__ import WHAT, main
 from benchmarks.sequence import cases, others, padding, published
+from benchmarks.shared import plot
 from benchmarks.stylegan import OPERATORS as OF_IMAGES
 from benchmarks.stylegan.cases import Case as Images
 from benchmarks.stylegan.cases import cases as images
@@ -212,3 +215,53 @@ def test_every_phase_of_a_layer_does_what_it_says(name):
     shapes = [parameter.shape for parameter in case.module(name).parameters()]
     assert [gradient.shape for gradient in gradients] == [(3, 2, 8), *shapes]
     assert all(gradient.any() for gradient in gradients)
+
+
+def said_at_exit(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    return stop.value.code, *capsys.readouterr()
+
+
+def test_help_has_every_benchmark(capsys):
+    code, out, _ = said_at_exit(capsys, "-h")
+    assert code == 0
+    for name, (_, summary) in WHAT.items():
+        assert re.search(rf"\n  {name} +{re.escape(summary)}\n", out)
+    assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", WHAT)
+def test_help_explains_every_option(name, capsys):
+    code, out, _ = said_at_exit(capsys, name, "-h")
+    assert code == 0
+    assert out.startswith(f"usage: python -m benchmarks {name} [-h]")
+    assert f"\n\n{name}: {WHAT[name][1]}\n" in out
+    parser = argparse.ArgumentParser()
+    WHAT[name][0].add_options(parser)
+    assert all(action.help for action in parser._actions)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--plot", "x.gif"], "expected a name that ends in one of .png, .svg, .pdf, "),
+        (["--seconds", "-1"], "expected seconds above 0, but got '-1'"),
+        (["--layer", "GRU"], "unrecognized arguments: --layer GRU"),
+        (["jit", "--seconds", "1"], "unrecognized arguments: --seconds 1"),
+        (["sequenec"], "invalid choice: 'sequenec'"),
+        (["--json", "none/file"], "argument --json: there is no directory none"),
+        (["--plot", "none/file.png"], "argument --plot: there is no directory none"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_measuring(capsys, words, error):
+    code, out, err = said_at_exit(capsys, *words)
+    assert (code, out) == (2, "")
+    assert error in err
+
+
+def test_a_plot_without_matplotlib_is_refused_before_the_measuring(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(plot, "find_spec", lambda name: None)
+    _, out, err = said_at_exit(capsys, "--plot", str(tmp_path / "plot.png"))
+    assert "--plot: needs matplotlib: `python -m pip install matplotlib`" in err
+    assert out == ""

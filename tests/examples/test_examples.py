@@ -109,3 +109,16 @@ def test_notebook_keeps_its_outputs(path):
         r"(?<![\w.~])/(?:root|home|Users|opt|tmp/(?!project))[/\w]+", path.read_text()
     )
     assert not places
+
+
+EASY = ["--updates", "12", "--longest-delay", "4", "--learning-rate", "6e-3"]
+EASY += ["--hidden-size", "32", "--steps", "32", "--device", "cpu"]
+
+
+def test_an_agent_learns_what_none_without_a_memory_can(run_here):
+    """And both ways of calling its layer agree, which the program asserts in each update."""
+    out, _ = run_here("recurrent_ppo/recurrent_ppo.py", *EASY)
+    (last,) = re.findall(r"symbols recalled: (\d+)%", out)
+    assert int(last) > 60
+    assert ", by chance 25%" in out
+    assert re.search(r"\d ms step by step, \S+ in one call", out)

@@ -38,6 +38,9 @@ class Case:
     public: bool = True
     exact_on_gpus: bool = True  # not where a gradient is a sum of atomics
 
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
     @property
     def operator(self) -> str:
         return self.name.partition(" ")[0]

@@ -22,11 +22,15 @@ LAYOUTS = ["contiguous", "transposed", "expanded", "offset", "strided"]
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
-EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
 # A device that has no kernel of ours runs the formulas.
 EVERY_PATH = pytest.mark.parametrize("path", [*DEVICES, "formulas"])
 # For torch.compile and make_fx(): sizes that are equal by chance are symbols of their own.
 ANY_SIZES = shape_config.patch(use_duck_shape=False)
+
+
+def for_each(name: str, values: Any) -> Any:
+    """A fixture: a test with an argument of this name runs for each of the values."""
+    return pytest.fixture(name=name, params=values, ids=str)(lambda request: request.param)
 
 
 @contextlib.contextmanager

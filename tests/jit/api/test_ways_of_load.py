@@ -3,7 +3,6 @@
 WAYS_OF=torch has torch's own functions in place of ours.
 """
 
-import ctypes
 import os
 import shutil
 from pathlib import Path
@@ -99,15 +98,6 @@ def test_all_arguments_by_position():
     flags = (["-DVALUE=13"], None, None, ["-lm"], ["."])
     rest = ("here", False, False, False, True, False, True)
     assert SIDE.load("positional", [file("one.cpp")], *flags, *rest).value() == 13
-
-
-@pytest.mark.slow
-def test_a_library_that_is_no_module():
-    text = '#include <cstdlib>\n__attribute__((constructor)) void f() { setenv("MARK", "7", 1); }\n'
-    SIDE.load("marks", file("mark.cpp", text), is_python_module=False)
-    getenv = ctypes.CDLL(None).getenv
-    getenv.restype = ctypes.c_char_p
-    assert getenv(b"MARK") == b"7"
 
 
 def test_a_second_build_directory_and_the_first_is_removed():

@@ -8,11 +8,11 @@ from elementwise_cases import ELEMENTWISE
 from hypothesis import given
 from hypothesis import strategies as st
 from op_testing import (
-    DEVICES,
     DTYPES,
     EVERY_PATH,
     LAYOUTS,
     assert_accurate,
+    for_each,
     refusal,
     taken,
     with_layout,
@@ -28,7 +28,7 @@ ops = torch.ops.lltm_jit
 SHAPES = [(), (0,), (1,), (31,), (33,), (127, 3), (4, 129), (2, 3, 5, 7), (100_003,)]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 COMPOSITE = ["d_sigmoid"]  # these have no derivative and no module of their own
-EVERY = pytest.mark.parametrize("case", ELEMENTWISE, ids=lambda case: case.name)
+case = for_each("case", ELEMENTWISE)
 
 # Allowed are as many roundings of a result on a CPU, and on a GPU, whose exp has one more; and the
 # sizes of what it is a sum of. By default one rounding, two of a gradient, and no sum.
@@ -72,16 +72,13 @@ def drawn(case, shape, dtype, device="cpu", scale=4.0):
     return [(scale * torch.randn(shape)).to(device, dtype) for _ in case.arguments]
 
 
-@EVERY
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matches_float64(case, shape, dtype, device):
     # Of a derivative that torch computes, the roundings are torch's.
     check(case, drawn(case, shape, dtype, device), gradients=case.name not in COMPOSITE)
 
 
-@EVERY
+@pytest.mark.parametrize("case", ELEMENTWISE, ids=str)
 @given(
     shape=st.lists(st.integers(0, 20), min_size=1, max_size=4),
     layouts=st.lists(st.sampled_from(LAYOUTS), min_size=3, max_size=3),
@@ -93,9 +90,6 @@ def test_random_shapes_layouts_and_values(case, shape, layouts, dtype, scale):
     check(case, [with_layout(t, n) for t, n in zip(tensors, layouts, strict=False)], False)
 
 
-@EVERY
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_extreme_values(case, dtype, device):
     inf, nan = float("inf"), float("nan")
     x = torch.tensor([0.0, -0.0, 90.0, -90.0, 1e4, -1e4, 1e38, -1e38, inf, -inf, nan, 1.0])
@@ -109,7 +103,6 @@ def test_extreme_values(case, dtype, device):
         assert gradient[actual.isfinite()].isfinite().all()
 
 
-@EVERY
 @EVERY_PATH
 def test_the_memory_format_stays(case, path):
     with taken(path, case.family) as device:
@@ -133,7 +126,6 @@ def test_integers_wrap_around(dtype, path):
         assert torch.equal(vmap(my_op)(x, y), expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex(dtype, device):
     x, y = torch.randn(2, 5, 33, dtype=dtype, device=device)
@@ -142,7 +134,6 @@ def test_complex(dtype, device):
     assert gradcheck(my_op, torch.randn(2, 3, dtype=torch.complex128).requires_grad_().unbind())
 
 
-@EVERY
 @pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.complex64, torch.float8_e5m2])
 def test_bad_dtype(case, dtype):
     header = native.kernels_directory() / "basic" / f"{case.name}.h"
@@ -157,7 +148,6 @@ def test_bad_dtype(case, dtype):
     assert refusal(RuntimeError, case.function, *tensors) == expected
 
 
-@EVERY
 def test_inputs_unlike_each_other(case):
     first, *others = case.arguments
     like = torch.zeros(4, 5)
@@ -185,7 +175,6 @@ def test_bad_input_of_derivatives():
         assert said == f"{function.__name__}(): expected grad to {message}"
 
 
-@EVERY
 def test_arguments_by_name(case):
     tensors = {name: torch.rand(3) for name in case.arguments}
     assert torch.equal(case.function(**tensors), case.function(*tensors.values()))
@@ -204,7 +193,6 @@ def test_each_operator_has_a_row_and_a_description():
     assert sorted(named) == sorted(described)
 
 
-@EVERY
 def test_an_operator_is_a_public_name_with_a_module(case):
     assert getattr(lltm_jit, case.name) is getattr(lltm_jit.functional, case.name) is case.function
     assert {case.name} <= {*basic.__all__} & {*lltm_jit.__all__} & {*lltm_jit.functional.__all__}

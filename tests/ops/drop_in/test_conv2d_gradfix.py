@@ -5,7 +5,6 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import DEVICES
 from torch.autograd import grad
 from torch.func import jvp
 from torch.testing import assert_close
@@ -58,7 +57,6 @@ def test_values_and_derivatives_are_those_of_torch(ours, theirs, shape, rest):
 
 
 @both
-@pytest.mark.parametrize("device", DEVICES)
 def test_weights_get_no_gradient_within(ours, theirs, shape, rest, device):
     x, w, b = tensors(shape, device)
     y = ours(x, w, b, *rest).tanh().sum()
@@ -93,7 +91,6 @@ def test_blocks_within_blocks():
     assert has_gradient()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_other_threads_go_on(device):
     x, w, _ = tensors((4, 6, 3, 3), device=device)
     y, found = conv2d(x, w), []

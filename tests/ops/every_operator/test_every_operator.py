@@ -8,8 +8,6 @@ import pytest
 import torch
 from op_testing import (
     DEVICES,
-    EVERY_DEVICE,
-    EVERY_PATH,
     LAYOUTS,
     NoGradient,
     assert_threads_change_no_bit,
@@ -31,19 +29,12 @@ from lltm_jit._library import OPERATORS
 ops = torch.ops.lltm_jit
 
 
-def name_of(case: Case) -> str:
-    return case.name.replace(" ", "-")
-
-
-EVERY = pytest.mark.parametrize("case", CASES, ids=name_of)
-
-
 def one_of_each(cases: list[Case]) -> pytest.MarkDecorator:
     """Of an operator's cases, such as the cells of a sequence, the first; the others are slow."""
     first = {case.operator: case for case in reversed(cases)}.values()
     slow = pytest.mark.slow
     marked = [case if case in first else pytest.param(case, marks=slow) for case in cases]
-    return pytest.mark.parametrize("case", marked, ids=name_of)
+    return pytest.mark.parametrize("case", marked, ids=str)
 
 
 def test_every_operator_is_in_the_table():
@@ -64,18 +55,17 @@ def test_formulas_run_without_kernels(family):
         assert not with_kernels(family)
 
 
-@EVERY
-@EVERY_PATH
 def test_undefined_gradients(case, path):
-    with taken(path, case.family) as device:
-        inputs = case.inputs(device)
-        found = sum(NoGradient.apply(result).sum() for result in case.results(*inputs))
-        gradients = torch.autograd.grad(found, inputs, allow_unused=True)
-        assert all(gradient is None or not gradient.any() for gradient in gradients)
+    inputs = case.inputs(path)
+    found = sum(NoGradient.apply(result).sum() for result in case.results(*inputs))
+    gradients = torch.autograd.grad(found, inputs, allow_unused=True)
+    assert all(gradient is None or not gradient.any() for gradient in gradients)
 
 
 @one_of_each(CASES)
-@pytest.mark.parametrize("path", [*DEVICES, pytest.param("formulas", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "path", [*DEVICES, pytest.param("formulas", marks=pytest.mark.slow)], indirect=True
+)
 @pytest.mark.parametrize(
     "checks",
     [
@@ -85,9 +75,8 @@ def test_undefined_gradients(case, path):
     ids=["facts", "dispatch"],
 )
 def test_opcheck(case, checks, path):
-    with taken(path, case.family) as device:
-        for name, args in case.calls(*case.inputs(device)):
-            opcheck(getattr(ops, name).default, args, test_utils=checks)
+    for name, args in case.calls(*case.inputs(path)):
+        opcheck(getattr(ops, name).default, args, test_utils=checks)
 
 
 def batches(tensors: list[Tensor]) -> Iterator[tuple[list, tuple, list[list[Tensor]]]]:
@@ -100,32 +89,22 @@ def batches(tensors: list[Tensor]) -> Iterator[tuple[list, tuple, list[list[Tens
         yield args, in_dims, rows
 
 
-@EVERY
-@EVERY_PATH
+@pytest.mark.usefixtures("rules_for_vmap")
 def test_vmap(case, path):
     """Over each input, and over all; it runs once for the batch, and not once a row."""
-    torch._C._functorch._set_vmap_fallback_enabled(False)
-    try:
-        with taken(path, case.family) as device:
-            plain = case.inputs(device)
-            for args, in_dims, rows in batches(plain):
-                actual = vmap(case.results, in_dims)(*args)
-                alone = [case.results(*row) for row in rows]
-                expected = tuple(torch.stack(each) for each in zip(*alone, strict=True))
-                torch.testing.assert_close(actual, expected)
-                found = [
-                    torch.autograd.grad(
-                        sum(r.square().sum() for r in results), plain, retain_graph=True
-                    )
-                    for results in (actual, expected)
-                ]
-                torch.testing.assert_close(*found)
-    finally:
-        torch._C._functorch._set_vmap_fallback_enabled(True)
+    plain = case.inputs(path)
+    for args, in_dims, rows in batches(plain):
+        actual = vmap(case.results, in_dims)(*args)
+        alone = [case.results(*row) for row in rows]
+        expected = tuple(torch.stack(each) for each in zip(*alone, strict=True))
+        torch.testing.assert_close(actual, expected)
+        found = [
+            torch.autograd.grad(sum(r.square().sum() for r in results), plain, retain_graph=True)
+            for results in (actual, expected)
+        ]
+        torch.testing.assert_close(*found)
 
 
-@EVERY
-@EVERY_DEVICE
 def test_vmap_over_other_dimensions_and_twice(case, device):
     inputs = case.inputs(device, requires_grad=False)
     args = [
@@ -139,21 +118,16 @@ def test_vmap_over_other_dimensions_and_twice(case, device):
         torch.testing.assert_close(actual, expected)
 
 
-@EVERY
-@EVERY_PATH
 def test_any_layout(case, path):
-    with taken(path, case.family) as device:
-        inputs = case.inputs(device, torch.float, requires_grad=False)
-        for layout in LAYOUTS[1:]:
-            given = [with_layout(tensor, layout).requires_grad_() for tensor in inputs]
-            dense = [tensor.detach().clone().contiguous().requires_grad_() for tensor in given]
-            found = [results_and_gradients(case.results, tensors) for tensors in (given, dense)]
-            torch.testing.assert_close(*found)
+    inputs = case.inputs(path, torch.float, requires_grad=False)
+    for layout in LAYOUTS[1:]:
+        given = [with_layout(tensor, layout).requires_grad_() for tensor in inputs]
+        dense = [tensor.detach().clone().contiguous().requires_grad_() for tensor in given]
+        found = [results_and_gradients(case.results, tensors) for tensors in (given, dense)]
+        torch.testing.assert_close(*found)
 
 
-@EVERY
 @pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
-@EVERY_DEVICE
 def test_meta_and_fake_tensors_are_as_real_ones(case, dtype, device):
     """Shapes, strides and dtypes of results and gradients; of transposed inputs, too."""
     # What is not public takes torch's operation for tensors without data.
@@ -174,46 +148,41 @@ def test_meta_and_fake_tensors_are_as_real_ones(case, dtype, device):
             assert facts([mode.from_tensor(tensor) for tensor in plain]) == expected
 
 
-@EVERY
-@EVERY_PATH
 def test_autocast(case, path):
     """It changes neither dtypes nor arithmetic of most, their references included."""
-    with taken(path, case.family) as device:
-        inputs = case.inputs(device, torch.float, requires_grad=False)
+    inputs = case.inputs(path, torch.float, requires_grad=False)
 
-        def found() -> list[tuple[Tensor, ...]]:
-            stacked = [torch.stack([tensor, -tensor]) for tensor in inputs]
-            tangents = tuple(tensor.cos() for tensor in inputs)
-            forward = jvp(case.results, tuple(inputs), tangents)[1]
-            return [case.results(*inputs), vmap(case.results)(*stacked), forward]
+    def found() -> list[tuple[Tensor, ...]]:
+        stacked = [torch.stack([tensor, -tensor]) for tensor in inputs]
+        tangents = tuple(tensor.cos() for tensor in inputs)
+        forward = jvp(case.results, tuple(inputs), tangents)[1]
+        return [case.results(*inputs), vmap(case.results)(*stacked), forward]
 
-        expected, reference = found(), case.reference(*inputs)
-        with torch.autocast(device, torch.bfloat16):
-            actual = found()
-            if case.under_autocast is None:
-                torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-                half = case.results(*(tensor.half() for tensor in inputs))
-                assert {result.dtype for result in half} == {torch.half}
-                if case.sees is None:
-                    torch.testing.assert_close(case.reference(*inputs), reference, rtol=0, atol=0)
-        if case.under_autocast is not None:
-            assert tuple(result.dtype for result in actual[0]) == case.under_autocast
-            if case.sees is None:  # where torch's operations come first, vmap comes before the cast
-                rows = tuple(result[0] for result in actual[1])
-                torch.testing.assert_close(rows, actual[0], rtol=2e-2, atol=2e-2)
-            if case.public and case.family:  # a mix of dtypes is cast, too
-                mixed = [inputs[0].bfloat16(), *inputs[1:]]
-                with torch.autocast(device, torch.bfloat16):
-                    plain = case.results(*mixed)
-                    batched = vmap(case.results)(*(torch.stack([t, -t]) for t in mixed))
-                rows = tuple(result[0] for result in batched)
-                assert [r.dtype for r in rows] == [r.dtype for r in plain]
-                torch.testing.assert_close(rows, plain, rtol=2e-2, atol=2e-2)
+    expected, reference = found(), case.reference(*inputs)
+    with torch.autocast(path, torch.bfloat16):
+        actual = found()
+        if case.under_autocast is None:
+            torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+            half = case.results(*(tensor.half() for tensor in inputs))
+            assert {result.dtype for result in half} == {torch.half}
+            if case.sees is None:
+                torch.testing.assert_close(case.reference(*inputs), reference, rtol=0, atol=0)
+    if case.under_autocast is not None:
+        assert tuple(result.dtype for result in actual[0]) == case.under_autocast
+        if case.sees is None:  # where torch's operations come first, vmap comes before the cast
+            rows = tuple(result[0] for result in actual[1])
+            torch.testing.assert_close(rows, actual[0], rtol=2e-2, atol=2e-2)
+        if case.public and case.family:  # a mix of dtypes is cast, too
+            mixed = [inputs[0].bfloat16(), *inputs[1:]]
+            with torch.autocast(path, torch.bfloat16):
+                plain = case.results(*mixed)
+                batched = vmap(case.results)(*(torch.stack([t, -t]) for t in mixed))
+            rows = tuple(result[0] for result in batched)
+            assert [r.dtype for r in rows] == [r.dtype for r in plain]
+            torch.testing.assert_close(rows, plain, rtol=2e-2, atol=2e-2)
 
 
-@EVERY
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
-@EVERY_DEVICE
 def test_same_input_same_bits(case, dtype, device, monkeypatch):
     """Also one element past an alignment, in deterministic mode, and with any number of threads."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch demands for products
@@ -233,7 +202,7 @@ def test_same_input_same_bits(case, dtype, device, monkeypatch):
         assert_threads_change_no_bit(lambda: results_and_gradients(case.results, inputs))
 
 
-PUBLIC = pytest.mark.parametrize("case", [case for case in CASES if case.public], ids=name_of)
+PUBLIC = pytest.mark.parametrize("case", [case for case in CASES if case.public], ids=str)
 
 
 @PUBLIC

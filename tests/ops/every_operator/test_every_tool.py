@@ -8,7 +8,6 @@ import torch
 from elementwise_cases import normal
 from op_testing import (
     ANY_SIZES,
-    EVERY_DEVICE,
     bits,
     captured_in_graph,
     needs_gpu,
@@ -18,7 +17,7 @@ from op_testing import (
 )
 from operator_cases import CASES, Case
 from subclasses import Logged, Recorder, Wrapped
-from test_every_operator import EVERY, name_of, one_of_each
+from test_every_operator import one_of_each
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -29,10 +28,10 @@ import lltm_jit
 HERE = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 # Callers of the others have handled these tools before.
 PUBLIC = [case for case in CASES if case.public]
-EVERY_PUBLIC = pytest.mark.parametrize("case", PUBLIC, ids=name_of)
+EVERY_PUBLIC = pytest.mark.parametrize("case", PUBLIC, ids=str)
 # Those of a family, which are operators of ours, and no compositions of torch's.
 OF_FAMILIES = [case for case in PUBLIC if case.family]
-OURS = pytest.mark.parametrize("case", OF_FAMILIES, ids=name_of)
+OURS = pytest.mark.parametrize("case", OF_FAMILIES, ids=str)
 ONE_OF_OURS = one_of_each(OF_FAMILIES)
 
 
@@ -45,7 +44,6 @@ def of_ours(calls: list[str]) -> list[str]:
 
 
 @EVERY_PUBLIC
-@EVERY_DEVICE
 @pytest.mark.parametrize("subclass", [Logged, Wrapped])
 def test_subclasses(case, subclass, device):
     """Each sees the operators whole, in any argument, and has what plain tensors have."""
@@ -67,8 +65,6 @@ def test_subclasses(case, subclass, device):
         torch.testing.assert_close(found, expected, **case.near(device))
 
 
-@EVERY
-@EVERY_DEVICE
 def test_modes(case, device):
     inputs = case.inputs(device)
     with Recorder() as recorder:
@@ -93,7 +89,6 @@ def test_lazy_negation_and_zeros(case):
 
 
 @OURS
-@EVERY_DEVICE
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 @pytest.mark.filterwarnings("ignore:.*nested")
 def test_nested_tensors_are_refused(case, layout, device):
@@ -108,7 +103,6 @@ def test_nested_tensors_are_refused(case, layout, device):
 
 
 @ONE_OF_OURS
-@EVERY_DEVICE
 @pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
 @ANY_SIZES
 def test_make_fx(case, tracing_mode, device):
@@ -186,7 +180,6 @@ class Called(nn.Module):
 
 
 @ONE_OF_OURS
-@EVERY_DEVICE
 def test_exported_program_is_saved(case, device):
     program = torch.export.export(Called(case), (case.inputs(device, requires_grad=False),))
     with io.BytesIO() as file:
@@ -200,7 +193,6 @@ def test_exported_program_is_saved(case, device):
 
 
 @EVERY_PUBLIC
-@EVERY_DEVICE
 def test_saved_tensors_hooks(case, device):
     """What is saved can be packed, or wait on the CPU; the gradients have nothing beside it."""
     inputs, store = case.inputs(device), []
@@ -223,7 +215,6 @@ def test_saved_tensors_hooks(case, device):
 
 
 @OURS
-@EVERY_DEVICE
 def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(case, device):
     inputs = case.inputs(device, torch.float)
     loss = sum(result.sin().sum() for result in case.results(*inputs))
@@ -236,7 +227,6 @@ def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(case, device
 
 
 @OURS
-@EVERY_DEVICE
 def test_profiler_shows_readable_names(case, device):
     inputs = case.inputs(device)
     with torch.profiler.profile() as profile:
@@ -251,7 +241,6 @@ def test_profiler_shows_readable_names(case, device):
 
 
 @needs_gpu
-@EVERY
 def test_cuda_graph_and_side_stream(case):
     inputs = case.inputs("cuda", torch.float, large=True)
     near = case.near("cuda")
@@ -271,7 +260,6 @@ def test_cuda_graph_and_side_stream(case):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@EVERY
 def test_another_device_than_the_current_one(case):
     there = case.inputs("cuda:1", torch.float)
     actual = results_and_gradients(case.results, there)

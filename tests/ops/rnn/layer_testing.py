@@ -1,7 +1,5 @@
 """Layers, torch's own, and an independent reference for the tests of layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Inputs of the LLTM cell, and what tests of it compare."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Cells, inputs and an independent reference for the tests of whole sequences."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json
@@ -45,7 +43,7 @@ class Inputs(NamedTuple):
     c_0: Tensor | None
     control: Tensor | None
 
-    def to(self, dtype: torch.dtype) -> Inputs:
+    def to(self, dtype: torch.dtype) -> "Inputs":
         def convert(tensor: Tensor | None) -> Tensor | None:
             return tensor if tensor is None or tensor.dtype == torch.uint8 else tensor.to(dtype)
 
@@ -55,12 +53,12 @@ class Inputs(NamedTuple):
         """Those that gradients are taken of."""
         return [tensor for tensor in self[:6] if tensor is not None]
 
-    def with_leaves(self, leaves: Sequence[Tensor]) -> Inputs:
+    def with_leaves(self, leaves: Sequence[Tensor]) -> "Inputs":
         """The inputs with other tensors for those that gradients are taken of."""
         rest = iter(leaves)
         return Inputs(*(t if t is None else next(rest) for t in self[:6]), self.control)
 
-    def requires_grad(self) -> Inputs:
+    def requires_grad(self) -> "Inputs":
         """Copies that gradients may be taken of."""
         return self.with_leaves([t.detach().clone().requires_grad_() for t in self.leaves()])
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from op_testing import (
     ANY_SIZES,
-    DEVICES,
     captured_in_graph,
     needs_gpu,
     on_side_stream,
@@ -110,7 +109,6 @@ def test_references_compile(name):
     torch.testing.assert_close(compiled(x), reference(x))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("impl", ["cuda", "ref"])
 @pytest.mark.parametrize("name", ["upfirdn2d", "filtered_lrelu"])
 @ANY_SIZES
@@ -136,7 +134,6 @@ def test_sizes_and_paddings_that_are_not_known_are_compiled_once(name, impl, dev
     assert len(counts) == 1  # torch may call the backend twice for a graph
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", KEEPING)
@@ -147,7 +144,6 @@ def test_the_memory_format_stays(name, way, channels_last, device):
     assert WAYS[way](KEEPING[name], x).stride() == y.stride()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("way", ["kernel", *WAYS])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_results_are_no_views(name, way, device):
@@ -173,7 +169,6 @@ LOCAL = {
 }
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", LOCAL)
 def test_samples_do_not_see_each_other(name, channels_last, device):

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from op_testing import DEVICES
 from torch import Tensor
 
 from lltm_jit.ops.bias_act import bias_act
@@ -120,7 +119,6 @@ def test_one_rule_for_biases(options, taken):
                 function(**options)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize("name", BIASED)
 def test_autocast_casts_the_bias_to_x(name, dtype, device):

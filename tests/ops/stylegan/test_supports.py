@@ -6,14 +6,14 @@ from functools import partial
 import pytest
 import torch
 from flr_testing import LIMITS, centred_padding, error, make_filter, make_inputs
-from op_testing import DEVICES, needs_gpu
+from op_testing import for_each, needs_gpu
 from torch import Tensor
 
 from lltm_jit.ops.stylegan.bias_act import bias_act
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 from lltm_jit.ops.stylegan.upfirdn2d import upfirdn2d
 
-DTYPES = [torch.half, torch.bfloat16, torch.float]
+dtype = for_each("dtype", [torch.half, torch.bfloat16, torch.float])
 FACTORS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4)]
 NOT_FINITE = [float("nan"), float("inf"), -float("inf")]
 LARGE = {torch.half: [6e4], torch.bfloat16: [6e4, 1e30], torch.float: [6e4, 1e30]}
@@ -164,7 +164,6 @@ def check(call: Call, x: Tensor, b: Tensor) -> None:
 
 @pytest.mark.thinned
 @pytest.mark.parametrize(("device", "shape"), PLACES, ids=str)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("up", "down"), FACTORS)
 def test_filtered_lrelu(up, down, dtype, device, shape):
     x, b = make_inputs(shape, dtype, device)
@@ -172,8 +171,6 @@ def test_filtered_lrelu(up, down, dtype, device, shape):
     check(call, x, b)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_filtered_lrelu_in_blocks(dtype, device):
     """Several blocks and parts of a plane, whose rows are no whole tiles."""
     x, b = make_inputs((2, 3, 33, 45) if device == "cpu" else (2, 24, 61, 150), dtype, device)
@@ -183,7 +180,6 @@ def test_filtered_lrelu_in_blocks(dtype, device):
 
 
 @pytest.mark.parametrize(("device", "shape"), PLACES, ids=str)
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_bias_that_is_not_finite(dtype, device, shape):
     """It has a part in what has a part of the image, not in what lies in the padding."""
     x, b = make_inputs(shape, dtype, device)
@@ -256,8 +252,6 @@ def check_local(
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("up", "down"), FACTORS)
 def test_upfirdn2d(up, down, dtype, device):
     x, b = make_inputs((2, 3, 20, 36), dtype, device)
@@ -270,8 +264,6 @@ def test_upfirdn2d(up, down, dtype, device):
     check_local(run, x, b, call.results, partial(call.gradients, x=x))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("act", ["linear", "lrelu", "tanh", "swish", "softplus"])
 def test_bias_act(act, dtype, device):
     x, b = make_inputs((2, 3, 20, 36), dtype, device)

@@ -1,7 +1,5 @@
 """What layers know about their cells, which the compiled library alone says."""
 
-from __future__ import annotations
-
 import pickle
 from types import SimpleNamespace
 

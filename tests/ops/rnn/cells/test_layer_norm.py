@@ -1,7 +1,5 @@
 """LayerNormLSTM, LayerNormGRU, and norms in cells of one's own, against loops in PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from layer_testing import as_list, as_state, check_layer, layer_reference, states_of, tensors
-from op_testing import DTYPES, needs_gpu
+from op_testing import DTYPES, for_each, needs_gpu
 from sequence_testing import assert_within
 from torch import Tensor, nn
 from torch.library import opcheck
@@ -77,9 +75,7 @@ PLACES = [("cpu", size) for size in SIZES] + [
 ]
 
 
-@pytest.fixture(params=LAYERS)
-def kind(request) -> str:
-    return request.param
+kind = for_each("kind", LAYERS)
 
 
 def assert_as_plain(layer: RecurrentLayer, x: Tensor, states=(), **named) -> None:

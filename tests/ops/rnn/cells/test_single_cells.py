@@ -1,13 +1,12 @@
 """Single steps against torch's, and what they have of them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
 import pytest
 import torch
 from layer_testing import as_list, as_state, derivatives
+from op_testing import for_each
 from torch import nn
 
 import lltm_jit
@@ -20,6 +19,7 @@ KINDS = {
     "RNNCell": {},
     "RNNCell, relu": {"nonlinearity": "relu"},
 }
+kind = for_each("kind", KINDS)
 
 
 def pair(kind: str, hidden_size: int = SIZE, **options) -> tuple[nn.Module, nn.Module]:
@@ -41,7 +41,6 @@ def states(kind: str, *shape: int, **options):
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("batch", [(3,), (0,), ()], ids=str)
 @pytest.mark.parametrize("hidden_size", [7, SIZE])
-@pytest.mark.parametrize("kind", KINDS)
 def test_torchs_own_cells_give_the_same(kind, hidden_size, batch, state, bias, device):
     cells = pair(kind, hidden_size, bias=bias, device=device)
     x = torch.randn(*batch, 5, dtype=torch.double, device=device)
@@ -54,7 +53,6 @@ def test_torchs_own_cells_give_the_same(kind, hidden_size, batch, state, bias, d
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_they_are_torchs_but_for_the_step(kind):
     ours, theirs = pair(kind)
     assert isinstance(ours, type(theirs))
@@ -72,7 +70,6 @@ def test_they_are_torchs_but_for_the_step(kind):
         torch.jit.script(ours)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_step_is_the_operators(kind, monkeypatch):
     """From the least size on, on a CPU; torch's elsewhere."""
     cell, calls, x = pair(kind)[0], [], torch.randn(3, 5, dtype=torch.double)
@@ -83,7 +80,6 @@ def test_a_step_is_the_operators(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.half], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
 def test_autocast_gives_the_dtypes_of_torchs(kind, dtype):
     cells = pair(kind, dtype=torch.float)
     x, hx = torch.randn(3, 5), states(kind, 3, SIZE, dtype=torch.float)
@@ -93,7 +89,6 @@ def test_autocast_gives_the_dtypes_of_torchs(kind, dtype):
 
 
 @pytest.mark.parametrize("batch", [(3,), ()], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
 def test_states_may_be_detached_in_place_where_torchs_may(kind, batch, device):
     """Between the pieces of truncated backpropagation."""
     ours, theirs = pair(kind, device=device)
@@ -104,7 +99,6 @@ def test_states_may_be_detached_in_place_where_torchs_may(kind, batch, device):
             state.detach_()
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_state_that_is_changed_in_place_has_right_gradients(kind):
     """No backward pass needs the last one, an LSTM's `c`; autograd would not see the change."""
     cell, x, found = pair(kind)[0], torch.randn(3, 5, dtype=torch.double), []
@@ -114,7 +108,6 @@ def test_a_state_that_is_changed_in_place_has_right_gradients(kind):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_second_derivatives_and_torch_func(kind):
     cell, theirs = pair(kind)
     x = torch.randn(2, 5, dtype=torch.double, requires_grad=True)
@@ -124,7 +117,6 @@ def test_second_derivatives_and_torch_func(kind):
 
 
 @pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "half"])
-@pytest.mark.parametrize("kind", KINDS)
 def test_what_has_no_step_of_ours_has_torchs(kind, layout):
     ours, theirs = pair(kind)
     x, hx = torch.randn(3, 5, dtype=torch.double), states(kind, 3, SIZE)
@@ -166,7 +158,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize("way", WRONG)
-@pytest.mark.parametrize("kind", KINDS)
 def test_errors_are_torchs(kind, way):
     x, hx = WRONG[way]
     if isinstance(hx, tuple):

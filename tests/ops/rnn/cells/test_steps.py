@@ -1,7 +1,5 @@
 """Sequences that go step by step on a GPU, in the types that mostly have one launch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

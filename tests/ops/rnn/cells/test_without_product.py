@@ -1,7 +1,5 @@
 """Cells without recurrent weights: minGRU, SRU, and one that is not linear in its states."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from layer_testing import as_list, assert_alike, derivatives, like, states_of
-from op_testing import DTYPES, needs_gpu
+from op_testing import DTYPES, for_each, needs_gpu
 from sequence_testing import (
     Inputs,
     assert_within,
@@ -96,9 +94,7 @@ PLACES = [("cpu", (1, 2, 3)), ("cpu", (16, 3, 65))] + [
 ]
 
 
-@pytest.fixture(params=NAMES)
-def name(request) -> str:
-    return request.param
+name = for_each("name", NAMES)
 
 
 def assert_as_reference(cells, name, inputs, reverse=False, error=1e-9) -> None:

@@ -1,7 +1,5 @@
 """What code for torch's recurrent layers finds: signatures, attributes, errors, dtypes, tracing."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import typing

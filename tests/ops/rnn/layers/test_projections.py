@@ -1,7 +1,5 @@
 """LSTMs with a proj_size, in one call and by steps, against torch's and each other."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

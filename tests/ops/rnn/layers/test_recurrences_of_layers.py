@@ -1,7 +1,5 @@
 """Layers with heads and in both directions, whose recurrences run in one call."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from layer_testing import LAYERS, THEIRS, states_of, tensors, with_gradients

@@ -1,7 +1,5 @@
 """What recurrent layers refuse, and in which words."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -46,11 +46,8 @@ def test_torchs_own_layers_give_the_same(
     kind, sizes, flags, steps, rows, with_state, form, seed, device
 ):
     torch.manual_seed(seed)
-    layers, first = (
-        pair(kind, *sizes, **flags, dtype=torch.double, device=device),
-        flags["batch_first"],
-    )
-    options = {"dtype": torch.double, "device": device}
+    options, first = {"dtype": torch.double, "device": device}, flags["batch_first"]
+    layers = pair(kind, *sizes, **flags, **options)
     state = states_of(layers[0], rows, requires_grad=True, **options) if with_state else None
     x = torch.randn(*((rows, steps) if first else (steps, rows)), sizes[0], **options)
     leaves = [x.requires_grad_(), *as_list(state)]

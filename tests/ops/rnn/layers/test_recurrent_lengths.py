@@ -1,7 +1,5 @@
 """Layers over sequences of different lengths: as lengths, and packed."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Recurrent layers as modules: dropout, frozen and shared parameters, processes, defaults."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Recurrent layers in training: mixed precision, checkpoints, parametrisations, copies."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import warnings

@@ -1,7 +1,5 @@
 """Floats on a GPU have the precision that torch.backends asks for: layers, and single cells."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

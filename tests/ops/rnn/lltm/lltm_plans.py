@@ -1,7 +1,5 @@
 """Cells and GPUs for the plan of the LLTM's kernels, and on a GPU the kernels by any plan."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

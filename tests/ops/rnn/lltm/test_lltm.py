@@ -1,7 +1,5 @@
 """The LLTM cell: accuracy over dtypes, sizes, layouts and values."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given
@@ -35,7 +33,6 @@ CPU_SIZES += [(600, 8, 16), (16, 64, 1024)]
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("bias", [True, False])
 def test_forward_and_backward_match_float64(sizes, dtype, device, bias):
@@ -43,7 +40,6 @@ def test_forward_and_backward_match_float64(sizes, dtype, device, bias):
 
 
 @needs_gpu
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", GPU_SIZES)
 @pytest.mark.parametrize("bias", [True, False])
 def test_every_tile_shape_matches_float64(sizes, dtype, bias):
@@ -85,7 +81,6 @@ def test_any_layout(sizes, layout, dtype, device):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("position", range(5))
 @pytest.mark.parametrize("sizes", [(4, 8, 16), (48, 40, 280)])
 def test_one_unaligned_tensor_among_aligned_ones(sizes, position, dtype, device):

@@ -1,15 +1,12 @@
 """The LLTM cell under torch.compile, torch.export, AOTInductor and make_fx."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
 import torch
-from layer_testing import derivatives, with_gradients
+from layer_testing import derivatives
 from lltm_testing import cell_inputs
 from op_testing import loaded_package, needs_gpu, refusal, results_and_gradients
-from sequence_testing import saved_and_loaded
 from torch import nn
 
 import lltm_jit
@@ -67,16 +64,6 @@ def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
             torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=error)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_jit_trace(device):
-    cell = lltm_jit.LLTMCell(5, 7, device=device)
-    traced = torch.jit.trace(cell, (torch.randn(3, 5, device=device),))
-    assert "lltm_jit::lltm_cell(" in str(traced.graph)
-    input = torch.randn(6, 5, device=device)
-    found = [with_gradients(each, input) for each in (saved_and_loaded(torch.jit, traced), cell)]
-    torch.testing.assert_close(*found, rtol=0, atol=0)
-
-
 def tutorial_calls(*inputs):
     results = lltm_forward(*inputs)
     new_h, new_cell, *saved = results
@@ -93,11 +80,13 @@ def test_tutorial_calls_compiled(device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.slow
-def test_autocast_leaves_the_compiled_tutorial_calls(device):
-    inputs = cell_inputs(dtype=torch.float, device=device)
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_autocast_leaves_the_tutorial_calls(compiled, device):
+    inputs, function = cell_inputs(dtype=torch.float, device=device), tutorial_calls
+    if compiled:
+        function = torch.compile(tutorial_calls, fullgraph=True, backend="aot_eager")
     with torch.autocast(device, torch.bfloat16):
-        actual = torch.compile(tutorial_calls, fullgraph=True, backend="aot_eager")(*inputs)
+        actual = function(*inputs)
     torch.testing.assert_close(actual, tutorial_calls(*inputs))
 
 

@@ -1,7 +1,5 @@
 """What the LLTM cell refuses, and in which words."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -3,8 +3,6 @@
 test_sequence_gpu.py has streams, graphs and devices.
 """
 
-from __future__ import annotations
-
 import lltm_plans
 import pytest
 import torch
@@ -17,6 +15,7 @@ from lltm_jit import native
 from lltm_jit.functional import lltm_cell
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
+pytestmark = needs_gpu
 # For chips with less shared memory than this one. The last sizes take the large tiles; unaligned
 # rows of 16 bits are the library's.
 UNALIGNED = (65, 33, 129)
@@ -37,10 +36,8 @@ def own_products():
         pytest.skip("on this GPU the library multiplies")
 
 
-@needs_gpu
 @pytest.mark.usefixtures("own_products")
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", [(16, 32, 128), (64, 256, 512)])
 def test_forward_is_one_launch(sizes, dtype, requires_grad, tmp_path):
     inputs = cell_inputs(*sizes, dtype=dtype, device="cuda", requires_grad=requires_grad)
@@ -49,9 +46,7 @@ def test_forward_is_one_launch(sizes, dtype, requires_grad, tmp_path):
     assert "lltm" in kernels[0]["name"]
 
 
-@needs_gpu
 @pytest.mark.usefixtures("own_products")
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_backward_is_three_launches_at_most(dtype, tmp_path):
     """With every gradient asked for, and the results' given: autograd itself launches nothing."""
     inputs = cell_inputs(16, 32, 128, dtype=dtype, device="cuda", requires_grad=True)
@@ -82,7 +77,6 @@ def with_four_stages(plan):
     return plan
 
 
-@needs_gpu
 @pytest.mark.parametrize(("name", "sizes", "dtype"), OTHER_CHIPS)
 def test_forward_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
     planner, problem, plan = planned_for(name, sizes, dtype)
@@ -101,7 +95,6 @@ def test_forward_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
     assert bits(planner.cell(problem, with_four_stages(plan), *inputs)) == bits(actual)
 
 
-@needs_gpu
 @pytest.mark.parametrize(("name", "sizes", "dtype"), OTHER_CHIPS)
 def test_products_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
     planner, problem, plan = planned_for(name, sizes, dtype)
@@ -120,7 +113,6 @@ def test_products_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
     assert bits(planner.products(problem, with_four_stages(plan), *operands)) == bits(actual)
 
 
-@needs_gpu
 def test_a_refused_cluster_takes_another_tile():
     """As that of a row which no copy engine takes, which the plan is not told of here."""
     planner = lltm_plans.launches()
@@ -140,10 +132,8 @@ def test_a_refused_cluster_takes_another_tile():
 
 
 # Of aligned rows, from a cell that takes clusters in 16 bits; neighbours of a size are not aligned.
-@needs_gpu
 @pytest.mark.usefixtures("own_products")
 @pytest.mark.parametrize("changed", [0, 1, 2], ids=["batch", "input", "hidden"])
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_sizes_at_which_plans_change(dtype, changed):
     planner, aligned = lltm_plans.launches(), 16 // dtype.itemsize
     step = aligned if changed else 1
@@ -162,7 +152,6 @@ def test_sizes_at_which_plans_change(dtype, changed):
         check_against_float64(with_size(size), dtype, "cuda", bias=True)
 
 
-@needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float, torch.half])
 def test_steps_in_a_row_have_the_bits_of_steps_apart(dtype):
     """A kernel is set up while the one before it runs, and must wait for all that this does.

@@ -1,7 +1,5 @@
 """Which kernels run a cell, on devices that need not be there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

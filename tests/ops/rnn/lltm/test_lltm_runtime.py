@@ -1,7 +1,5 @@
 """The LLTM cell at run time: bits, threads, large sizes, what tools see of it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from functools import partial

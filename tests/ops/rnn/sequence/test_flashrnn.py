@@ -1,10 +1,8 @@
 """flashrnn() against loops in plain PyTorch: all states of all steps, and their gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from op_testing import DTYPES, bits, needs_gpu
+from op_testing import bits, for_each, needs_gpu
 from sequence_testing import all_accurate, names_of_launched, peak_of, step_of
 from torch import Tensor
 
@@ -21,11 +19,7 @@ CELLS = {
     "lstm": ("lstm", [0, 1, 2, 3]),
     "slstm": ("slstm", [0, 1, 2, 3]),
 }
-
-
-@pytest.fixture(params=COUNTS)
-def function(request) -> str:
-    return request.param
+function = for_each("function", COUNTS)
 
 
 def loop(
@@ -100,7 +94,6 @@ def check(function: str, tensors: list[Tensor], ulps: float, parts: float) -> No
 
 @pytest.mark.thinned
 @pytest.mark.parametrize("most", [1, 100])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_dtypes(function, dtype, most, device):
     tensors = tensors_of(function, dtype=dtype, device=device, most=most, size=(4, 7, 3, 16))
     truncated = dtype == torch.float and device == "cuda"

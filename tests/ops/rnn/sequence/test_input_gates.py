@@ -1,7 +1,5 @@
 """The input's part of the gates of all steps, and the gradients of what it is made of."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

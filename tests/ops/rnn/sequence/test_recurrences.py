@@ -1,12 +1,10 @@
 """Heads and directions: independent recurrences in one call, and the gradients of their weights."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
 import torch
-from op_testing import DTYPES, bits, needs_gpu
+from op_testing import bits, needs_gpu
 from sequence_testing import (
     Inputs,
     assert_near,
@@ -64,7 +62,6 @@ def check(cell: str, inputs: Inputs, directions: int, reverse: bool = False) -> 
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [(5, 3, 16), (4, 9, 7)], ids=str)
 @pytest.mark.parametrize("counts", COUNTS, ids=str)
 def test_values_and_gradients(cell, counts, size, dtype, device):

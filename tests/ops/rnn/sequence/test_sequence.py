@@ -1,18 +1,24 @@
-"""Whole sequences against a loop in float64: values, gradients, dtypes, layouts, control."""
+"""Whole sequences against a loop in float64: values, gradients and what they keep, control."""
 
+import weakref
 from itertools import product
 
 import pytest
 import torch
-from op_testing import ACTIVATIONS, DTYPES, assert_threads_change_no_bit, needs_gpu
+from layer_testing import derivatives
+from op_testing import ACTIVATIONS, assert_threads_change_no_bit, needs_gpu
 from sequence_testing import (
     CELLS,
     Inputs,
     assert_near,
     assert_same_bits_again,
+    cell_of,
+    check_derivatives,
     inputs_of,
+    ours,
     results_and_gradients,
 )
+from torch import Tensor
 
 from lltm_jit import ToolchainError
 from lltm_jit.functional import recurrent_sequence
@@ -34,7 +40,6 @@ def check(cell: str, inputs: Inputs, reverse: bool = False, depth: int = 0) -> N
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_values_and_gradients(cell, size, dtype, path):
     check(cell, inputs_of(cell, *size, dtype, path))
@@ -216,3 +221,43 @@ def test_steps_are_not_optional(monkeypatch):
     asked = ("rnn.sequence_steps", "sequence_forward_step", [], "a cell")
     with pytest.raises(ToolchainError, match=r"^rnn.sequence_steps "):
         load_declared(asked)
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_in_reverse(cell, control, device):
+    inputs = inputs_of(cell, 3, 2, 3, device=device, control=control, reverse=True)
+    check_derivatives(cell, inputs, reverse=True)
+
+
+def test_what_is_kept(cell):
+    """Where a cell adds its gates, the sums are, and the input's part is not, until the end."""
+    inputs = inputs_of(cell, 3, 2, 3).requires_grad()
+    gates = inputs.gates * 1
+    kept = weakref.ref(gates)
+    results = ours(cell, inputs._replace(gates=gates))
+    del gates
+    assert (kept() is None) == cell_of(cell).adds_gates
+    assert all(t.isfinite().all() for t in derivatives(results, [inputs.gates], orders=2))
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
+        ours(cell, inputs)
+    # The inputs, but gates whose sums are kept; the output, the gates and the cell states.
+    assert len(saved) == len(inputs.leaves()) + 3 - cell_of(cell).adds_gates
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_gradients_of_gates_outlive_the_next_backward_pass(cell):
+    """A thread takes the memory of large ones again, but not while somebody has it."""
+    inputs = inputs_of(cell, 8, 16, 512)._replace(h_0=None).requires_grad()
+    assert inputs.gates.nbytes >= 1 << 20
+    grads, kept = [], []
+    for factor in 1, 2, 4:
+        results = ours(cell, inputs)
+        (grad,) = torch.autograd.grad(factor * results[0].sum(), inputs.gates)
+        grads.append(grad)
+        kept.append(grad.clone())
+    for factor, grad, copied in zip((1, 2, 4), grads, kept, strict=True):
+        assert torch.equal(grad, copied)
+        assert torch.equal(grad, factor * grads[0])  # powers of two, which round nothing
+    places = {grad.untyped_storage().data_ptr() for grad in grads}
+    assert len(places) == len(grads)

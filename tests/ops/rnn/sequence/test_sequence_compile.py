@@ -3,14 +3,12 @@
 test_lltm_compile.py has a layer under AOTInductor.
 """
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 import torch
 from layer_testing import LAYERS, THEIRS, TRACED, assert_alike, tensors, with_gradients
-from op_testing import needs_gpu, refusal, taken
+from op_testing import for_each, needs_gpu, refusal, taken
 from sequence_testing import inputs_of, saved_and_loaded
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -18,8 +16,9 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
+kind = for_each("kind", TRACED)
 
-@pytest.mark.parametrize("kind", TRACED)
+
 def test_compile_once_for_every_batch_and_length(kind, device):
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
     counter = CompileCounterWithBackend("aot_eager")
@@ -37,7 +36,6 @@ def test_compile_once_by_formulas():
         test_compile_once_for_every_batch_and_length("GRU", device)
 
 
-@pytest.mark.parametrize("kind", TRACED)
 def test_lengths_in_a_list_may_change(kind, device):
     """The second list makes the program one for all."""
     layer, counter = LAYERS[kind](5, 7, device=device), CompileCounterWithBackend("aot_eager")
@@ -131,7 +129,6 @@ def test_compiled_autograd(module, sizes, backward, device):
     torch.testing.assert_close(step(), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kind", TRACED)
 def test_exported_program_takes_any_size_and_is_saved(kind, device):
     layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
 
@@ -153,11 +150,18 @@ def test_exported_program_takes_any_size_and_is_saved(kind, device):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_jit_trace(device):
-    layer = lltm_jit.LSTM(5, 7, device=device)
-    traced = torch.jit.trace(layer, (torch.randn(4, 3, 5, device=device),))
-    loaded = saved_and_loaded(torch.jit, traced)
-    assert_alike((loaded, layer), torch.randn(9, 6, 5, device=device))
+@pytest.mark.parametrize(
+    ("module", "sizes", "more", "operator"),
+    [
+        (lltm_jit.LLTMCell, (3, 5), (6, 5), "lltm_cell"),
+        (lltm_jit.LSTM, (4, 3, 5), (9, 6, 5), "recurrent_sequence"),
+    ],
+)
+def test_jit_trace(module, sizes, more, operator, device):
+    layer = module(5, 7, device=device)
+    traced = torch.jit.trace(layer, (torch.randn(sizes, device=device),))
+    assert f"lltm_jit::{operator}(" in str(traced.inlined_graph)
+    assert_alike((saved_and_loaded(torch.jit, traced), layer), torch.randn(more, device=device))
 
 
 def test_compiled_errors_are_those_of_eager_calls():
@@ -178,7 +182,6 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     return program.run_decompositions(table)
 
 
-@pytest.mark.parametrize("kind", TRACED)
 def test_a_decomposed_program_has_operations_of_torch_alone(kind):
     layer = LAYERS[kind](3, 4, bidirectional=True, dtype=torch.double)
     program = exported(layer, torch.randn(3, 2, 3, dtype=torch.double))

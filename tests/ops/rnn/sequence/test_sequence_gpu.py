@@ -1,7 +1,5 @@
 """Whole sequences, and the LLTM cell, on a GPU: streams, graphs and devices."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 
@@ -9,7 +7,14 @@ import pytest
 import torch
 from layer_testing import LAYERS
 from lltm_testing import cell_inputs
-from op_testing import assert_trains_in_graph, bits, captured_in_graph, needs_gpu, on_side_stream
+from op_testing import (
+    assert_trains_in_graph,
+    bits,
+    captured_in_graph,
+    for_each,
+    needs_gpu,
+    on_side_stream,
+)
 from op_testing import results_and_gradients as results_of_function
 from sequence_testing import CELLS, Inputs, inputs_of, results_and_gradients
 from torch import Tensor
@@ -17,6 +22,7 @@ from torch import Tensor
 import lltm_jit
 from lltm_jit.functional import lltm_cell
 
+pytestmark = needs_gpu
 # dtype, and (steps, batch_size, hidden_size): an odd size, one for whole clusters, one for a grid.
 CASES = [
     (torch.float, (6, 5, 33)),
@@ -31,6 +37,7 @@ CELL_CASES = [
 ]
 EVERY = [(cell, *case) for cell in CELLS for case in CASES]
 EVERY += [("lltm_cell", *case) for case in CELL_CASES]
+case = for_each("case", EVERY)
 
 
 def call(
@@ -53,16 +60,12 @@ def call(
     return [t for t in inputs if t is not None], sequence
 
 
-@needs_gpu
-@pytest.mark.parametrize("case", EVERY, ids=str)
 def test_side_stream(case):
     inputs, run = call(*case)
     expected = run(*inputs)
     assert bits(on_side_stream(run, inputs)) == bits(expected)
 
 
-@needs_gpu
-@pytest.mark.parametrize("case", EVERY, ids=str)
 def test_cuda_graph(case):
     inputs, run = call(*case)
     captured = captured_in_graph(lambda: tuple(run(*inputs)))
@@ -70,7 +73,6 @@ def test_cuda_graph(case):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.parametrize("case", EVERY, ids=str)
 def test_tensors_on_another_device_than_the_current_one(case):
     """After the same on the current one, what is remembered of which may not be taken for it."""
     inputs, run = call(*case)
@@ -80,7 +82,6 @@ def test_tensors_on_another_device_than_the_current_one(case):
     torch.testing.assert_close(actual, expected, check_device=False)
 
 
-@needs_gpu
 def test_cuda_graph_of_a_whole_training_step(kind):
     """Forward, loss, backward and optimizer in one graph do what they do eagerly.
 
@@ -97,7 +98,6 @@ def test_cuda_graph_of_a_whole_training_step(kind):
     assert_trains_in_graph(layer, loss_of)
 
 
-@needs_gpu
 def test_graphed_callable():
     layer = lltm_jit.GRU(8, 32, device="cuda")
     plain = copy.deepcopy(layer)
@@ -116,7 +116,6 @@ def test_graphed_callable():
     assert bits(found[0]) == bits(found[1])
 
 
-@needs_gpu
 @pytest.mark.parametrize(("dtype", "size"), CASES, ids=str)
 def test_streams_at_the_same_time(cell, dtype, size):
     """Several sequences at once do not disturb each other, which may not all be resident."""

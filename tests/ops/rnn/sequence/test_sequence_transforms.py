@@ -1,7 +1,5 @@
 """Whole sequences and their layers under torch.func, on tensors without data, and in modes."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -15,13 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 import lltm_jit
 
-
-@pytest.fixture(autouse=True)
-def _rules_for_vmap():
-    """Our operators run once for a whole batch, and not once a sample as without a rule."""
-    torch._C._functorch._set_vmap_fallback_enabled(False)
-    yield
-    torch._C._functorch._set_vmap_fallback_enabled(True)
+pytestmark = pytest.mark.usefixtures("rules_for_vmap")
 
 
 def test_vmap_over_the_control(cell, reverse, device):

@@ -1,7 +1,5 @@
 """Sizes and GPUs for the plan of whole sequences, and the shapes that were found quickest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sequence_testing import cell_of

@@ -4,8 +4,6 @@ The bounds are those of the code: see kernels/core/products/bounds.h, and the fi
 plans/cpu_bounds.h includes.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sequences of many rows, of which clusters of blocks have a part of k each, on a GPU of 9.0."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Layers whose gates and weights are padded on a GPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from layer_testing import LAYERS, as_list, derivatives, pair, tensors, with_gradients

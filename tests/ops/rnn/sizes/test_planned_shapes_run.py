@@ -1,13 +1,10 @@
 """That what is planned for a whole sequence can run, on GPUs that need not be there."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 import subprocess
 from typing import Any
 
-import plans as all_plans
 import pytest
 from sequence_plans import described, gpu, sizes
 
@@ -23,11 +20,6 @@ NEWER_GPUS = {
     "RTX 5090": (120, 99 * 1024, 170),
     "GB10": (121, 99 * 1024, 48),
 }
-
-
-@pytest.fixture(scope="module")
-def plans() -> Any:
-    return all_plans.load().sequence
 
 
 def assert_can_run(of: Any, way: Any, gpu: Any, plan: Any, backward: bool) -> None:

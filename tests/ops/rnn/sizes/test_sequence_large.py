@@ -1,7 +1,5 @@
 """Sequences of more elements than 32 bits count."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from op_testing import ACTIVATIONS

@@ -1,12 +1,9 @@
 """Sequences on a GPU that cannot launch what is planned, and at the sizes where plans change."""
 
-from __future__ import annotations
-
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import plans as all_plans
 import pytest
 import sequence_plans
 import torch
@@ -54,9 +51,10 @@ def planned_blocks(plan, batch_size) -> list[int]:
 @pytest.mark.parametrize(
     ("cell", "dtype", "units"), [("gru", torch.half, 256), ("lstm", torch.float, 128)], ids=str
 )
-def test_no_larger_cluster_is_launched_than_the_gpu_can(cell, dtype, units, largest, tmp_path):
+def test_no_larger_cluster_is_launched_than_the_gpu_can(
+    plans, cell, dtype, units, largest, tmp_path
+):
     """Whether the plan knows it, or only the launch tells."""
-    plans = all_plans.load().sequence
     clusters = limit(planned=largest)
     assert [count > 0 for count in clusters] == [size <= largest for size in (2, 4, 8, 16)]
     inputs = inputs_of(cell, 3, 16, units, dtype, "cuda", control=True)
@@ -119,7 +117,7 @@ def test_the_steps_of_a_grid_take_turns_in_memory(cell, batch_size, dtype, tmp_p
             assert bits([each[first : first + steps] for each in found]) == expected
 
 
-def test_a_refused_plan_is_not_tried_again():
+def test_a_refused_plan_is_not_tried_again(plans):
     in_grids()
     inputs = inputs_of("lltm", 200, 16, 1024, torch.half, "cuda", state=False)
 
@@ -133,7 +131,6 @@ def test_a_refused_plan_is_not_tried_again():
     usual = peak()
     limit(launched=16)
     first, later = peak(), peak()
-    plans = all_plans.load().sequence
     of = sizes(plans, 16, 1024, "half", "lltm", steps=200)
     workspace = plans.plan(of, plans.Pass.forward, this_gpu(plans, limit())).workspace
     assert min(usual, first) - later > workspace / 2
@@ -179,9 +176,8 @@ def compile_kernels(cell: str, given: Inputs) -> None:
 
 
 @pytest.mark.parametrize(("cell", "dtype"), [("lltm", torch.half), ("lstm", torch.float)], ids=str)
-def test_sizes_at_which_plans_change(cell, dtype):
+def test_sizes_at_which_plans_change(plans, cell, dtype):
     """And their neighbours: numbers of hidden units, with few rows and steps or none."""
-    plans = all_plans.load().sequence
     gpu = this_gpu(plans, limit())
 
     def kernels(hidden_size: int) -> list:

@@ -1,24 +1,17 @@
 """Which kernels run a whole sequence, on GPUs that need not be there."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any
 
-import plans as all_plans
 import pytest
 import sequence_plans
+from op_testing import for_each
 from sequence_plans import QUICKEST, sizes
 
 H100 = "H100"
 WAYS = ["forward", "backward"]
-EACH_WAY = pytest.mark.parametrize("way", WAYS)
-
-
-@pytest.fixture(scope="module")
-def plans() -> Any:
-    return all_plans.load().sequence
+way = for_each("way", WAYS)
 
 
 def gpu(plans: Any, name: str = H100, **facts: Any) -> Any:
@@ -77,7 +70,6 @@ def test_way(plans, name, type, batch_size, hidden_size, planned):
     assert tuple(each.shape.blocks if each.persistent else 0 for each in found) == planned
 
 
-@EACH_WAY
 def test_no_gpu_before_8_multiplies_tf32(plans, way):
     for name, rounds in (("T4", False), ("L4", True)):
         found = plan(plans, 4, 32, "float", way=way, chip=gpu(plans, name), tf32=True)
@@ -88,7 +80,6 @@ def test_gpus_before_turing_go_step_by_step(plans):
     assert not plan(plans, 16, 32, chip=gpu(plans, "T4", architecture=70)).persistent
 
 
-@EACH_WAY
 def test_rounded_floats(plans, way):
     """Their weights take half the room, so that more of them are in registers."""
     exact, rounded = (
@@ -107,7 +98,6 @@ def test_the_quickest_shape_is_planned(plans, type, cell, way, batch_size, hidde
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 16])
-@EACH_WAY
 def test_floats_that_fill_the_chip_do_not_go_step_by_step(plans, way, batch_size):
     """A grid that reads a part of the weights at each step is quicker than reading all of them."""
     found = plan(plans, batch_size, 2048, "float", "lstm", way=way)
@@ -138,13 +128,11 @@ def test_a_grid_has_no_more_blocks_than_the_chip_has_sms(plans):
         assert not shape.grid or shape.blocks <= sms
 
 
-@EACH_WAY
 def test_there_are_no_grids_where_they_are_off(plans, way):
     for hidden_size in (776, 1000, 1024, 2048):
         assert not plan(plans, 16, hidden_size, way=way, chip=gpu(plans, grids=False)).shape.grid
 
 
-@EACH_WAY
 @pytest.mark.parametrize("batch_size", [16, 64])
 def test_the_memory_of_a_grid_does_not_grow_with_the_steps(plans, batch_size, way):
     found = [
@@ -184,7 +172,6 @@ def of_many_rows(of: Any, shape: Any) -> int:
     return exchanged + clusters * shape.blocks * shape.streamed * shape.chunk_bytes(of.gates)
 
 
-@EACH_WAY
 @pytest.mark.parametrize(("type", "cell"), [("half", "lstm"), ("float", "lltm"), ("half", "gru")])
 def test_the_workspace_holds_what_the_kernels_index(plans, type, cell, way):
     chip, pass_, seen = gpu(plans), getattr(plans.Pass, way), set()
@@ -211,7 +198,6 @@ def test_clusters_take_more_rows_where_the_batch_is_large(plans):
 LSTM = ("half", "lstm")
 
 
-@EACH_WAY
 def test_recurrences_are_planned_as_rows_are(plans, way):
     """The chip is divided among all of them: as if each had rows of the batch."""
     for hidden_size, (directions, heads) in itertools.product(
@@ -238,7 +224,6 @@ def test_directions_that_do_not_fit_beside_each_other_take_more_rows(plans):
     assert one.cycles < both.cycles < 2 * one.cycles
 
 
-@EACH_WAY
 @pytest.mark.parametrize("type", ["half", "float"])
 def test_an_sm_has_no_room_for_more_blocks_than_it_needs_to_take(plans, way, type):
     """Else they would gather on the SMs that a product leaves first."""

@@ -1,7 +1,5 @@
 """Stacks of layers side by side: as one after the other, for any number of steps and parts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from layer_testing import LAYERS, as_list, states_of, tensors

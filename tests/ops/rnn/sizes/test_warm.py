@@ -1,7 +1,5 @@
 """Kernels that are compiled ahead of a layer's calls, for GPUs that need not be there."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

@@ -6,15 +6,15 @@ from functools import partial
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, LAYOUTS, assert_accurate, results_and_gradients, with_layout
+from op_testing import LAYOUTS, assert_accurate, for_each, results_and_gradients, with_layout
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from lltm_jit.ops.bias_act import BiasAct, activation_funcs, bias_act
 
-ACTS = list(activation_funcs)
 STRAIGHT = ("linear", "relu", "lrelu")
-CLAMPS = [None, 0.7]
+act = for_each("act", activation_funcs)
+clamp = for_each("clamp", [None, 0.7])
 # (shape, dim): ranks 1 to 6; channels that are last or not, packs that runs of one fill or not, and
 # sums of one part or of several.
 SHAPES = [
@@ -44,10 +44,6 @@ def undecided(y: Tensor, clamp: float | None, dtype: torch.dtype) -> Tensor:
     return (y.detach().abs() - clamp).abs() < 4 * torch.finfo(dtype).eps * clamp
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("clamp", CLAMPS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("act", ACTS)
 def test_matches_float64(act, dtype, clamp, device):
     for shape, dim in SHAPES + (LONG_SHAPES if act in ("lrelu", "swish") else []):
         x, b = make(shape, dim, dtype, device)
@@ -73,7 +69,6 @@ def test_matches_float64(act, dtype, clamp, device):
         assert_accurate(actual[1], wanted[1], plain[1], ulps=ulps, parts=parts, sums=True)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("act", ["lrelu", "swish"])
 def test_any_layout(act, device):
     views = [with_layout(torch.randn(4, 6, 10, 8, device=device), layout) for layout in LAYOUTS]
@@ -90,9 +85,7 @@ def test_any_layout(act, device):
             torch.testing.assert_close(*(torch.autograd.grad(y, (x, b), weight) for y in found))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float])
-@pytest.mark.parametrize("act", ACTS)
 def test_small_arguments_keep_their_precision(act, dtype, device):
     x = torch.tensor([1e-3, -1e-3, 3e-5, -3e-5], device=device).to(dtype)
     actual, exact = bias_act(x, act=act), bias_act(x.double(), act=act, impl="ref")
@@ -102,10 +95,6 @@ def test_small_arguments_keep_their_precision(act, dtype, device):
     )
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("clamp", CLAMPS)
-@pytest.mark.parametrize("act", ACTS)
 def test_nan_infinity_and_large_values(act, clamp, dtype, device):
     x = torch.tensor(
         [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 90.0, -90.0, 6e4, -6e4] * 3,
@@ -119,9 +108,6 @@ def test_nan_infinity_and_large_values(act, clamp, dtype, device):
     )
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("clamp", CLAMPS)
-@pytest.mark.parametrize("act", ACTS)
 def test_second_and_third_derivatives(act, clamp, device):
     x, b = make((2, 3, 2), 1, torch.double, device)
 
@@ -133,7 +119,6 @@ def test_second_and_third_derivatives(act, clamp, device):
     assert gradgradcheck(first, (x, b))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("act", "options"),
     [
@@ -151,7 +136,6 @@ def test_unusual_numbers(act, options, device):
     torch.testing.assert_close(*(results_and_gradients(run, (x, b)) for run in runs))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_a_tiny_gain_in_half_loses_no_derivative(device):
     x = torch.tensor([1e-3, -1e-3], dtype=torch.half, device=device, requires_grad=True)
     (grad,) = torch.autograd.grad(bias_act(x, dim=0, act="lrelu", gain=1e-5).sum() * 1e4, x)
@@ -179,7 +163,7 @@ def test_the_derivative_at_the_clamp_is_zero_everywhere():
 def test_saves_only_what_is_needed():
     """Of the common ones the result, which the next layer keeps anyway."""
     x, b = make((4, 3), 1, torch.float, "cpu")
-    for act in ACTS:
+    for act in activation_funcs:
         saved: list[Tensor] = []
         with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda _: None):
             y = bias_act(x, b, act=act)
@@ -187,7 +171,6 @@ def test_saves_only_what_is_needed():
         assert [t.data_ptr() for t in saved] == [t.data_ptr() for t in kept]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_clamped_line_may_be_added_to_in_place(bias, dtype, device):
@@ -203,8 +186,6 @@ def test_a_clamped_line_may_be_added_to_in_place(bias, dtype, device):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("act", ["elu", "selu", "softplus", "swish", "tanh", "sigmoid"])
 def test_second_derivatives_at_zero_are_torchs(act, dtype, device):
     """Where 16-bit numbers often are; -0, too."""
@@ -218,7 +199,6 @@ def test_second_derivatives_at_zero_are_torchs(act, dtype, device):
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(2**31 // 64 + 1, 64), (2, 3, 2**29)])
 def test_beyond_31_bits(shape, device):
     x = torch.full(shape, -1.0, dtype=torch.half, device=device, requires_grad=True)

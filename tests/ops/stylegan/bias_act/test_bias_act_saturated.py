@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import DEVICES
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
@@ -74,7 +73,6 @@ def numbers(dtype: torch.dtype) -> Tensor:
     return x.to(dtype)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float, torch.double])
 @pytest.mark.parametrize("act", activation_funcs)

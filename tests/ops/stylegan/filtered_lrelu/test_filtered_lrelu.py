@@ -15,7 +15,7 @@ from flr_testing import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from op_testing import DEVICES, DTYPES, LAYOUTS, needs_gpu, with_layout
+from op_testing import DTYPES, LAYOUTS, needs_gpu, with_layout
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -26,7 +26,6 @@ FACTORS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4), (3, 2), (1, 3
 FILTERS = [(None, None), (12, 12), (1, 7), (24, 12), ((3, 5), 12), (12, (4, 6)), ((2, 2), (3, 3))]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
 @pytest.mark.parametrize(("up", "down"), FACTORS)
 def test_factors_and_filters(up, down, filters, device):
@@ -36,8 +35,6 @@ def test_factors_and_filters(up, down, filters, device):
         check(x, b, fu=fu, fd=fd, up=up, down=down, padding=[21, 17, 20, 18], clamp=clamp)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1, 1), (2, 3, 31, 33), (1, 4, 16, 129), (3, 1, 127, 2), (1, 2, 64, 64)]
 )
@@ -46,7 +43,6 @@ def test_sizes(shape, dtype, device):
     check(x, b, padding=[10, 11, 11, 10], clamp=1.5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 0, 8, 8), (2, 3, 0, 8), (2, 3, 8, 0)])
 def test_empty(shape, device):
     x, b = make_inputs(shape, torch.float, device)
@@ -58,7 +54,6 @@ def test_empty(shape, device):
     assert not grad_b.any()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
 def test_signs_are_those_of_the_samples(dtype, device):
     x, b = make_inputs((2, 3, 21, 37), dtype, device)
@@ -66,7 +61,6 @@ def test_signs_are_those_of_the_samples(dtype, device):
         check_with_signs(x, b, fd=8, padding=[11, 10, 8, 9], clamp=clamp)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("flip_filter", [False, True])
 @pytest.mark.parametrize(
     "padding", [0, [3, -2], [-5, 4, 3, -1], [40, 0, 0, 50], [30, -20, -3, 9], [-3, -4, -6, -2]]
@@ -78,7 +72,6 @@ def test_paddings_and_flips(padding, flip_filter, device):
     check(x, None, fu=(5, 4), fd=6, **call)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float])
 @pytest.mark.parametrize("layout", [*LAYOUTS[1:], "channels_last"])
 def test_any_layout(layout, dtype, device):
@@ -106,7 +99,6 @@ def test_random_calls(data):
     check(x, b if data.draw(st.booleans()) else None, fu=fu, fd=fd, padding=padding, **call)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("taps", [64, (33, 40), 160, pytest.param(300, marks=pytest.mark.slow)])
 def test_long_filters(taps, device):
     """On the GPU: smaller tiles, the formula."""
@@ -119,7 +111,6 @@ def test_long_filters(taps, device):
         check(x, b, fu=6, fd=taps, up=1, down=3, **call)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_zero_and_the_clamp_pass(device):
     """At u = 0 and |v| = clamp the derivative is 1, also of -0."""
     x = torch.tensor([0.0, -0.0, 1.0, -5.0, 1.5, -6.0, -0.5], device=device)
@@ -130,7 +121,6 @@ def test_zero_and_the_clamp_pass(device):
     assert grad.flatten().tolist() == [1, 1, 1, 0.2, 0, 0, 0.2]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_nan_and_infinity_stay_where_they_are(device):
     x = torch.zeros(1, 2, 70, 70, dtype=torch.double, device=device)
     x[0, 0, 20, 30], x[0, 1, 40, 50] = float("nan"), float("inf")
@@ -143,7 +133,6 @@ def test_nan_and_infinity_stay_where_they_are(device):
     assert y[0, 1].max() <= 1 + 1e-6  # the taps are float: their sum is 1 but for their rounding
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.double])
 def test_filters_of_another_dtype(dtype, device):
     """A module's .bfloat16() converts its filters, too; taps are float32."""
@@ -154,7 +143,6 @@ def test_filters_of_another_dtype(dtype, device):
     assert torch.equal(actual, expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_reference(device):
     x, b = make_inputs((2, 3, 20, 20), torch.half, device)
     call = call_of(x, padding=11)
@@ -166,7 +154,6 @@ def test_reference(device):
 
 @needs_gpu
 @pytest.mark.parametrize("padding", [[11, 10, 10, 11], [8, 14, 13, 9]])
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_signs_of_one_device_fit_the_other(dtype, padding):
     """Maps that are written on the CPU and on the GPU differ in samples next to 0 alone."""
     x, b = make_inputs((2, 3, 40, 50), dtype)
@@ -183,7 +170,6 @@ def test_signs_of_one_device_fit_the_other(dtype, padding):
     assert wrong < (2e-3 if x.element_size() == 2 else 1e-5) * 8 * differ.numel()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("taps", [(None, 3), (4, (3, 2)), ((2, 5), 6)], ids=str)
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (3, 4)])
 def test_gradients(up, down, taps, device):
@@ -199,7 +185,6 @@ def test_gradients(up, down, taps, device):
     assert gradgradcheck(smooth, (x, b), eps=1e-7, atol=1e-4)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_a_filter_that_is_changed_before_the_backward_pass_is_told(device):
     x, b = make_inputs((2, 2, 5, 4), torch.double, device)
     f = make_filter(3, device)

@@ -13,15 +13,14 @@ from flr_testing import (
     make_inputs,
     results,
 )
-from op_testing import bits, needs_gpu, run_program
+from op_testing import bits, for_each, needs_gpu, run_program
 
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
 pytestmark = needs_gpu
-DTYPES = [torch.half, torch.bfloat16, torch.float]
+dtype = for_each("dtype", [torch.half, torch.bfloat16, torch.float])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "padding", [[11, 10, 10, 11], [13, 9, 8, 14], [3, 20, 17, -4], [20, 20, 27, 9]]
 )
@@ -31,7 +30,6 @@ def test_up_2_down_2(padding, dtype):
         check_with_signs(x, b, padding=padding, clamp=clamp)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4)])
 def test_other_factors(up, down, dtype):
     x, b = make_inputs((4, 48, 64, 64), dtype, "cuda")
@@ -59,7 +57,6 @@ def test_words_of_tiles_without_clamped_samples_are_not_read():
     check_with_signs(x, b / 32, padding=11, clamp=0.75)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_signs_of_one_kernel_are_read_by_another(dtype):
     """Written on tensor cores and on the CPU, read by both."""
     f = make_filter(12)
@@ -110,7 +107,6 @@ def test_without_a_compiler_another_kernel_runs():
     assert run_program(WITHOUT_COMPILER).stderr.count(words) == 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_same_input_same_bits(dtype):
     x, b = make_inputs((4, 64, 61, 75), dtype, "cuda")
     call = call_of(x, padding=11, clamp=0.75)

@@ -3,14 +3,12 @@
 import pytest
 import torch
 from flr_testing import make_inputs
-from op_testing import DEVICES
 from subclasses import Dispatched
 from torch.func import vmap
 
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("padding", [0, [5, 4, 3, 6], [64, 0, 17, 0], [-3, -2, -1, -5]])
 def test_signs(padding, device):
     """Without filters the gradient is the derivative of the activation at each sample."""
@@ -46,7 +44,6 @@ def sign_map(negative: torch.Tensor, clamped: torch.Tensor, phase: list[int]) ->
     return words.to(torch.int)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("phase", [[0, 0], [5, 9], [15, 2]])
 def test_the_sign_map_as_it_is_documented(phase, device):
     """A larger plane around the map reads zeros, at the offset; kernels and the formula do."""

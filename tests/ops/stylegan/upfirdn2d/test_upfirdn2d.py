@@ -8,7 +8,7 @@ import pytest
 import scipy.signal
 import torch
 import torch.nn.functional as F
-from op_testing import DEVICES, DTYPES, assert_threads_change_no_bit, results_and_gradients
+from op_testing import DTYPES, assert_threads_change_no_bit, results_and_gradients
 from subclasses import Logged, Recorder
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import vmap
@@ -19,7 +19,6 @@ from lltm_jit.ops.stylegan2.upfirdn2d import upfirdn2d as port_upfirdn2d
 from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_agrees_with_scipy(device):
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -35,7 +34,6 @@ def test_agrees_with_scipy(device):
         np.testing.assert_allclose(actual.cpu(), expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("taps", [1, 3, 4, 7, 8, 12, 13, 24, 25, 64])
 def test_separable_filters_agree_with_scipy(taps, device):
     rng = np.random.default_rng(taps)
@@ -48,15 +46,12 @@ def test_separable_filters_agree_with_scipy(taps, device):
         np.testing.assert_allclose(actual.cpu(), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_matches_float64(dtype, device):
     """Random factors, filters, paddings, layouts, flips and gains."""
     for seed in range(50):
         random_call(seed, dtype, device).check()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 0, 8, 8), (2, 3, 0, 8), (2, 3, 8, 0)])
 def test_empty(shape, device):
     x, f = torch.zeros(shape, device=device, requires_grad=True), torch.ones(4, device=device)
@@ -65,7 +60,6 @@ def test_empty(shape, device):
     assert torch.equal(y, torch.zeros(*shape[:2], *(2 * n + 5 for n in shape[2:]), device=device))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.double])
 def test_the_filter_has_a_dtype_of_its_own(dtype, device):
     for taps in (4, 12, 30):
@@ -84,7 +78,6 @@ def test_the_number_of_threads_changes_no_bit(format):
     )
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_16_bit_results_are_rounded_once(device):
     """Intermediate values are no multiples of the dtype's steps."""
     x = torch.full((1, 8, 16, 16), 1 + 2**-9, device=device, dtype=torch.half)
@@ -110,7 +103,6 @@ def test_setup_filter():
     assert setup_filter(mine.double()).dtype == torch.float
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("taps", [1, 2, 3, 4, 5, 8, 12])
 def test_paddings(taps, device):
     x = torch.randn(1, 2, 8, 12, device=device)
@@ -174,7 +166,6 @@ FILTERS = {
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize(("up", "down"), FACTORS)
 @pytest.mark.parametrize("flip", [False, True])
@@ -190,7 +181,6 @@ def test_gradients(flip, up, down, name, device):
     assert gradgradcheck(function, x)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("function", [upsample2d, downsample2d, filter2d])
 @pytest.mark.parametrize("taps", [4, 5, 12])
 def test_gradients_of_wide_images(taps, function, device):
@@ -205,14 +195,12 @@ def test_gradients_of_wide_images(taps, function, device):
         assert actual.stride() == x.stride()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_vmap_over_filters(device):
     x, filters = torch.randn(2, 2, 5, 6, device=device), torch.randn(3, 3, 4, device=device)
     expected = torch.stack([filter2d(x, f) for f in filters])
     torch.testing.assert_close(vmap(filter2d, in_dims=(None, 0))(x, filters), expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_modules(device):
     x, f = torch.randn(2, 3, 8, 8, device=device), setup_filter([1, 3, 3, 1], device)
     pairs = [
@@ -228,7 +216,6 @@ def test_modules(device):
     assert str(Upsample2d([1, 3], up=2)) == "Upsample2d(2, taps=[2, 2])"
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.float])
 def test_the_port_of_stylegan2(dtype, device):
     x = torch.randn(2, 3, 8, 9, device=device).to(dtype)

@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from op_testing import DEVICES
+from op_testing import for_each
 from upfirdn2d_testing import FACTORS, Call, image
 
 from lltm_jit.ops.upfirdn2d import filter2d, setup_filter, upfirdn2d
 
+channels_last = for_each("channels_last", [False, True])
+
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("taps", [4, 12])
 @pytest.mark.parametrize(("up", "down"), FACTORS[:3])
 def test_sizes_around_those_of_the_kernels(up, down, taps, channels_last, device):
@@ -22,9 +22,7 @@ def test_sizes_around_those_of_the_kernels(up, down, taps, channels_last, device
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
-@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("taps", [1, 3, 4, 7, 8, 9, 12])
 @pytest.mark.parametrize("down", [1, 2])
 def test_paddings_and_widths_of_the_16_bit_types(down, taps, channels_last, dtype, device):
@@ -39,9 +37,7 @@ def test_paddings_and_widths_of_the_16_bit_types(down, taps, channels_last, dtyp
     Call(x, f, (1, 1), (down, down), [-17, taps, -3, taps]).check()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
-@pytest.mark.parametrize("channels_last", [False, True])
 def test_filters_of_any_scale(channels_last, dtype, device):
     """Taps that are no numbers of the dtype of x, whose results are."""
     x = image(2, 8, 24, 32, dtype=dtype, device=device, channels_last=channels_last)
@@ -53,9 +49,7 @@ def test_filters_of_any_scale(channels_last, dtype, device):
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
-@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("taps", [1, 3, 4, 5, 9, 12, 17])
 @pytest.mark.parametrize(("up", "down"), FACTORS)
 def test_infinities_stay_where_taps_are(up, down, taps, channels_last, dtype, device):
@@ -71,9 +65,7 @@ def test_infinities_stay_where_taps_are(up, down, taps, channels_last, dtype, de
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
-@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("taps", [(4, 4), (3, 2), (8, 8), (5, 7)])
 @pytest.mark.parametrize(("up", "down"), FACTORS[:3])
 def test_filters_of_rank_one_and_others(up, down, taps, channels_last, dtype, device):
@@ -88,7 +80,6 @@ def test_filters_of_rank_one_and_others(up, down, taps, channels_last, dtype, de
         Call(x, f.to(device), up, down, [7, 3 + taps[1], 7, 8], gain=3.0).check()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_padding_far_below_the_image(device):
     """Whose rows no kernel may look for in memory."""
     x, f = image(1, 1, 4, 100, dtype=torch.double, device=device), torch.ones(4, device=device)
@@ -99,8 +90,6 @@ def test_padding_far_below_the_image(device):
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("shape", [(1030, 8, 512, 512), (1, 8, 16400, 16400)])
 def test_beyond_31_bits(shape, channels_last, device):
     """Of the whole tensor, and of one image, against parts of it."""
@@ -111,7 +100,6 @@ def test_beyond_31_bits(shape, channels_last, device):
     torch.testing.assert_close(y[:1, :1, :99], filter2d(x[:1, :1, :102], f)[:, :, :99])
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
 @pytest.mark.parametrize("place", [(1, 1), (0, 3), (3, 2)])
 def test_a_tap_much_smaller_than_the_others_counts(place, dtype, device):
