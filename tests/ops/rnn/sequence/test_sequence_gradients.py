@@ -11,6 +11,19 @@ from sequence_testing import cell_of, check_derivatives, inputs_of, ours, refere
 from torch import Tensor
 
 
+def test_gradients_of_the_operator_have_the_dtypes_of_its_inputs(cell, device):
+    """As its meta function says. Autograd would cast them."""
+    inputs = inputs_of(cell, dtype=torch.half, device=device)
+    given = (*inputs[:6], None, False, cell)
+    output, _, _, *saved = torch.ops.lltm_jit.recurrent_sequence_forward(*given)
+    mask = [tensor is not None for tensor in inputs[:6]]
+    found = torch.ops.lltm_jit.recurrent_sequence_backward(
+        output.cos(), None, None, *given, False, False, output, *saved, mask
+    )
+    wanted = [grad for grad, is_wanted in zip(found, mask, strict=True) if is_wanted]
+    assert {grad.dtype for grad in wanted} == {torch.half}
+
+
 @pytest.mark.parametrize("control", [False, True])
 def test_in_reverse(cell, control, device):
     inputs = inputs_of(cell, 3, 2, 3, device=device, control=control, reverse=True)
