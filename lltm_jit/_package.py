@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from lltm_jit.jit.loading.reload import Reload, Shown
 from lltm_jit.jit.request.request import differences
 from lltm_jit.jit.request.spec import folders_below
 from lltm_jit.jit.user import settings
-from lltm_jit.jit.user.errors import own_frames_hidden
+from lltm_jit.jit.user.errors import LltmJitError, own_frames_hidden
 
 M = TypeVar("M", bound=Shown)
 
@@ -112,7 +113,12 @@ def reload(module: M | None = None) -> Reload | M:
             native.use(build)
             changed |= dict.fromkeys(differences(old.content, build.content) if old else ["loaded"])
     for again in [*native.when_reloaded]:
-        again()
+        try:
+            again()
+        except LltmJitError:
+            gc.collect()  # perhaps nobody has the class any more, and its header is gone, too
+            if again in native.when_reloaded:
+                raise
     return Reload(builds, tuple(changed), time.perf_counter() - began)
 
 

@@ -207,7 +207,8 @@ class Case:
         c, count = self.config, len(self.states)
         leaves = self.leaves(c.dtype)
         if c.float_cells and c.dtype.itemsize == 2 and count > 1:
-            leaves[2] = self.states[1].float().requires_grad_()
+            for i in (2, 2 + count):  # a state and what it is reset to have one dtype
+                leaves[i] = leaves[i].detach().float().requires_grad_()
         x, *states = leaves
         states, to = states[:count], states[count:]
         if c.transposed:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_checkout import run_in
 
+from lltm_jit import native
 from lltm_jit.cli import build, watch
 from lltm_jit.jit import detect
 from lltm_jit.jit.loading import engine
@@ -71,6 +72,13 @@ def test_all_families_are_built_or_those_named(small_checkout):
     ):
         done = run_in(small_checkout, "-m", "lltm_jit", "build", *families)
         assert [Path(line).name for line in done.stdout.splitlines()] == names, done.stderr
+
+
+def test_the_folders_of_each_extension_are_watched(tiny):
+    own = str(Path(*tiny().paths).parent)
+    assert watch.Builds([tiny()]).folders() == {own}
+    core = str(native.kernels_directory() / "core" / "host")
+    assert watch.Builds([tiny(), native.spec("basic")]).folders() >= {own, core}
 
 
 def test_a_save_during_the_first_build_is_built_after_it(monkeypatch):

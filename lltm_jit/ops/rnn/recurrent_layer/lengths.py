@@ -52,7 +52,7 @@ class Steps:
         if not whole and ends.numel():
             refuse(name, "lengths to be whole numbers", f"dtype {ends.dtype}")
         if (numbers := _numbers(lengths)) is None:
-            ends = ends.long().clamp(0, x.size(0))
+            ends = ends.long()
         elif wrong := [number for number in numbers if not 0 <= number <= x.size(0)]:
             refuse(name, f"lengths from 0 to {x.size(0)}, the number of steps", wrong[0])
         behind = steps_behind(x, ends)

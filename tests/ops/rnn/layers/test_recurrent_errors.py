@@ -87,6 +87,12 @@ def test_errors_of_calls(way, normed):
             nn.GRU(5, 7)(*args)
 
 
+def test_cells_in_float_are_for_16_bit_types():
+    message = "c_0 to have the dtype of the parameters .torch.float64., but got torch.float32"
+    with pytest.raises(RuntimeError, match=rf"^LSTM\(\): expected {message}"):
+        lltm_jit.LSTM(5, 7).double()(X.double(), (H.double(), H))
+
+
 # Arguments of the constructor, for which torch's has an error of the same type.
 WRONG_SIZES = [
     ({"hidden_size": 2.0}, "hidden_size to be an int, but got float"),
@@ -203,8 +209,8 @@ def test_layers_of_different_sizes_are_refused(gradients):
 @pytest.mark.parametrize(
     ("name", "wrong", "message"),
     [
-        ("bias_ih_l0", torch.zeros(32).double(), r"dtype of weight_ih_l0 \(torch.float32\)"),
-        ("bias_ih_l0", torch.zeros(8), r"bias_ih_l0 to have shape \[32\], but got \[8\]"),
+        ("bias_ih_l0", torch.zeros(32).half(), r"dtype of weight_ih_l0 \(torch.float32\)"),
+        ("bias_ih_l0", torch.zeros(1), r"bias_ih_l0 to have shape \[32\], but got \[1\]"),
         ("weight_ih_l0_reverse", torch.zeros(32, 3).half(), "weight_ih_l0_reverse"),
         ("weight_ih_l0_reverse", torch.zeros(32, 11), "weight_ih_l0_reverse"),
     ],

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import (
     pack_padded_sequence,
     pack_sequence,
     pad_packed_sequence,
+    pad_sequence,
 )
 
 import lltm_jit
@@ -151,6 +152,19 @@ def test_a_long_sum_keeps_its_bits_between_parts(dtype, device):
     _, (_, c_n) = layer(pack_sequence(rows), (c_0.to(dtype), c_0))
     step = torch.tensor(3.0).sigmoid() * layer.bias_ih_l0[-1].cpu().float()
     torch.testing.assert_close(c_n[0, 0].cpu(), (2000 * step).expand(16), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["LLTM", "LSTM", "SLSTM"])
+def test_states_beside_h_are_not_rounded_between_parts(kind, dtype):
+    """They have the bits of a single part, on a CPU, whose kernels do not depend on the rows."""
+    layer = LAYERS[kind](5, 7, 2, bidirectional=True, dtype=dtype)
+    lengths = LENGTHS["falling"]
+    rows = [torch.randn(n, 5).to(dtype) for n in lengths]
+    h_0, *cells = states_of(layer, len(rows), dtype=dtype)
+    for state in (None, (h_0, *cells), (h_0, *(cell.float() for cell in cells))):
+        expected = layer(pad_sequence(rows), state, lengths=lengths)[1]
+        torch.testing.assert_close(layer(pack_sequence(rows), state)[1], expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", THEIRS)

@@ -1,5 +1,6 @@
 """Recurrent layers as modules: dropout, frozen and shared parameters, processes, defaults."""
 
+import copy
 import math
 from functools import partial
 
@@ -139,6 +140,24 @@ def test_a_spawned_process_shares_parameters(kind):
     assert process.exitcode == 0
     assert torch.equal(result, expected)
     assert torch.equal(layer.weight_hh_l0, 2 * weight)
+
+
+def test_an_unpickled_layer_has_its_cell(monkeypatch):
+    """It may be traced next, which cannot wait for the library that describes the cell."""
+    layer, asked = lltm_jit.LSTM(3, 4), []
+    monkeypatch.setattr(lltm_jit.LSTM, "cell", property(asked.append))
+    copy.copy(layer)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("lengths", [None, [8] * 40])
+def test_both_biases_have_gradients_of_their_own(lengths):
+    """In memory, too: torch.nn.utils.clip_grad_norm_() changes them in place."""
+    layer = lltm_jit.LSTM(3, 4, bidirectional=True)
+    layer(torch.randn(8, 40, 3), lengths=lengths)[0].sum().backward()
+    expected = layer.bias_hh_l0.grad.clone()
+    layer.bias_ih_l0.grad.zero_()
+    assert torch.equal(layer.bias_hh_l0.grad, expected)
 
 
 def test_workers_that_load_data_run_a_layer():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from layer_testing import LAYERS, as_list, tensors
 from op_testing import needs_gpu
+from subclasses import Logged
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -85,6 +86,15 @@ def test_last_cells_are_rounded_once(device, hidden, rows):
         assert torch.equal(h, same_h)
 
 
+def test_states_of_several_dtypes_are_those_with_gradients():
+    layer = lltm_jit.SLSTM(8, 20, dtype=torch.half)
+    x, h = torch.randn(2, 3, 8, dtype=torch.half), torch.zeros(1, 3, 20, dtype=torch.half)
+    state = (h, h.float(), h, h)
+    with torch.no_grad():
+        found = tensors(layer(x, state))
+    assert [t.dtype for t in found] == [t.dtype for t in tensors(layer(x, state))]
+
+
 class Seen(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         self.names = [*getattr(self, "names", []), str(function)]
@@ -106,6 +116,10 @@ def test_what_looks_at_operators_sees_them():
     assert "lltm_jit.input_gates.default" in mode.names
     assert "lltm_jit.recurrent_sequence.default" in mode.names
     assert "lltm_jit.recurrent_sequence.default" in traced
+    Logged.calls.clear()
+    layer.weight_hh_l0 = torch.nn.Parameter(layer.weight_hh_l0.as_subclass(Logged))
+    layer(x)
+    assert any("recurrent_sequence" in name for name in Logged.calls)
 
 
 def test_a_call_of_one_step_takes_no_new_pages():

@@ -245,6 +245,19 @@ def test_what_is_kept(cell):
     assert len(saved) == len(inputs.leaves()) + 3 - cell_of(cell).adds_gates
 
 
+def test_gradients_of_the_operator_have_the_dtypes_of_its_inputs(cell, device):
+    """As its meta function says. Autograd would cast them."""
+    inputs = inputs_of(cell, dtype=torch.half, device=device)
+    given = (*inputs[:6], None, False, cell)
+    output, _, _, *saved = torch.ops.lltm_jit.recurrent_sequence_forward(*given)
+    mask = [tensor is not None for tensor in inputs[:6]]
+    found = torch.ops.lltm_jit.recurrent_sequence_backward(
+        output.cos(), None, None, *given, False, False, output, *saved, mask
+    )
+    wanted = [grad for grad, is_wanted in zip(found, mask, strict=True) if is_wanted]
+    assert {grad.dtype for grad in wanted} == {torch.half}
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_gradients_of_gates_outlive_the_next_backward_pass(cell):
     """A thread takes the memory of large ones again, but not while somebody has it."""
