@@ -117,7 +117,8 @@ bool is_possible(const Wavefront& call) {
   for (int64_t i = 0; i < call.layers * call.each; ++i) {
     const int64_t columns = i == 0 ? x.size(2) : units;
     const at::DimVector weight{gates, columns}, bias{gates};
-    if (call.weight(0, i).sizes() != (i % call.each >= kBiasIh ? bias : weight)) return false;
+    const bool is_bias = i % call.each >= kBiasIh;
+    if (!call.weight(0, i).sizes().equals(is_bias ? bias : weight)) return false;
   }
   return true;
 }
