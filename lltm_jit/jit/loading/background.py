@@ -26,19 +26,20 @@ if TYPE_CHECKING:
 _LOCK = "import"  # the child holds it, so that the other ranks of a job start none
 _NICE = 5
 _PATIENCE = 2.0  # seconds that a child has to end
-# The command is not `-m`, which would import from the current directory first. SIGHUP, from this
+# The command is not `-m`, which would import from the current directory first. SIGTERM, from this
 # process or from the kernel, ends the child at once while it imports, because Ctrl-C may get lost
-# then. Once the child builds, SIGHUP acts like Ctrl-C, and the objects compiled by then are kept.
+# then. Once the child builds, SIGTERM acts like Ctrl-C, and the objects compiled by then are kept.
+# It is not SIGHUP, which a Python that begins below `nohup` ignores.
 _CODE = f"""import ctypes, json, os, signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
-ctypes.CDLL(None).prctl(1, signal.SIGHUP)  # PR_SET_PDEATHSIG
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 if os.getppid() != int(sys.argv.pop(1)):
     sys.exit()
 os.nice({_NICE})
 sys.path[:] = json.loads(sys.argv.pop(1))
 from lltm_jit.cli import main
-signal.signal(signal.SIGHUP, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 sys.exit(main())
 """
 
@@ -101,7 +102,7 @@ def _end() -> None:
     child, _child = _child, None
     _names.clear()
     if child is not None:
-        child.send_signal(signal.SIGHUP)
+        child.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             child.wait(timeout=_PATIENCE)
 

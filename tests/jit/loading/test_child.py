@@ -197,8 +197,11 @@ def test_a_forked_process_waits_for_the_child(bench, gate):
 
 
 def test_what_is_wanted_later_joins_what_is_being_built(bench, gate):
+    """Also below `nohup`, where a child that has just begun ignores SIGHUP."""
     bench.write(bench.directory / "basic/later.cpp", "later\n")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     program = Program(bench, "stay", "_C", "basic")
+    signal.signal(signal.SIGHUP, before)
     program.line()
     gate.reached()
     gate.open()
