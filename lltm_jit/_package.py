@@ -116,7 +116,7 @@ def reload(module: M | None = None) -> Reload | M:
         try:
             again()
         except LltmJitError:
-            gc.collect()  # perhaps nobody has the class any more, and its header is gone, too
+            gc.collect()  # a class that nobody has may still be there, but not its header
             if again in native.when_reloaded:
                 raise
     return Reload(builds, tuple(changed), time.perf_counter() - began)

@@ -16,7 +16,7 @@ int whole_vectors(int count) {
   return ceil_div(count, kLanes<T>) * kLanes<T>;
 }
 
-// Collects rows with weights. Rows are readable up to the end of the vector that has their last element.
+// Collects rows with weights. Rows must be readable to the end of the vector that holds their last element.
 template <typename T>
 class WeightedSum {
   using Vec = at::vec::Vectorized<T>;

@@ -119,7 +119,7 @@ class Code:
         self._size = struct.calcsize(layout)
         self.free: list[tuple[Any, Any, Any]] = []  # slots that no launch uses
         self.loaded: set[int] = set()  # the GPUs that have the code
-        self.sizes: dict[int, int] = {}  # bytes of the others, if the driver tells them
+        self.sizes: dict[int, int] = {}  # bytes of `arguments.others`, if the driver tells
         self.granted: dict[tuple[int, int], int] = {}  # attributes that GPUs have now
 
     def load(self, device: int) -> None:
@@ -216,18 +216,18 @@ class Launch:
         except IndexError:
             slot = code.slot()
         buffer, config, pointers = slot
-        given = code.arguments
-        held = [(each, values[each]) for each in given.others]  # keeps the bytes until the launch
+        check = code.arguments
+        held = [(each, values[each]) for each in check.others]  # keeps the bytes until the launch
         for place, told in held:
             size = code.sizes.get(place, len(told))
             if size != len(told):
-                raise ValueError(given.told(place, f"to have {size} bytes", len(told)))
+                raise ValueError(check.told(place, f"to have {size} bytes", len(told)))
             pointers[place], values[place] = ctypes.addressof(told), 0
         stream = _stream_of(device)
         try:
             code.pack(buffer, 0, *grid, *self._block, self._shared, stream, *self._more, *values)
         except (struct.error, OverflowError) as error:
-            raise given.why_not_packed(values) from error
+            raise check.why_not_packed(values) from error
         status = code.call(config, code.handle, pointers, None)
         if status == _NO_CONTEXT:
             torch.cuda.set_device(device)

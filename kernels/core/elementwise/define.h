@@ -89,7 +89,8 @@ struct Gradient<Op, Result(const at::Tensor&, Tensors...)> {
 
   template <size_t... k>
   static std::vector<at::Tensor> of_pass(const BackwardPass& pass, std::index_sequence<k...>) {
-    const std::tuple grads(Defined<Op>::backward(pass.grads[0], pass.saved[k]...));  // also of one
+    // A tuple, also of a single gradient.
+    const std::tuple grads(Defined<Op>::backward(pass.grads[0], pass.saved[k]...));
     return std::apply([](const auto&... each) { return std::vector<at::Tensor>{each...}; }, grads);
   }
 };

@@ -92,7 +92,7 @@ struct Entry<op, Result(Args...)> {
     return op.autocast ? cast_and_call(op.formula, args...) : op.formula(args...);
   }
 
-  // Of a composite, nothing calls it.
+  // A composite has no use for it.
   static Result any_device(Args... args) {
     return in_format(format_of(args...), op.formula(args...));
   }

@@ -256,6 +256,12 @@ def test_a_kernel_that_is_not_there(gpu, monkeypatch):
         lltm_jit.kernel(SCALE + OTHERS, "f")
 
 
+def test_what_cannot_be_launched_is_refused_at_once(gpu, by_nvrtc):
+    by_nvrtc.type = "void (int&)"
+    with pytest.raises(jit.BuildError, match="f takes a reference, int&, which a launch"):
+        lltm_jit.kernel("__global__ void f(int& x) {}", "f")
+
+
 def test_a_build_that_takes_too_long_is_ended(gpu, hour, monkeypatch):
     monkeypatch.setattr(nvrtc, "compile", lambda *asked: (hour.set(), check_wanted()))
     with pytest.raises(lltm_jit.BuildTimeout, match=r"after 900 s, while compiling scale\.cu"):

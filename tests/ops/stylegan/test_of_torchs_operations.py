@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from op_testing import assert_accurate, captured_in_graph, needs_gpu, refusal, results_and_gradients
 from torch import Tensor
+from torch.func import grad, vmap
 
 from lltm_jit.ops.conv2d_resample import conv2d_resample
 from lltm_jit.ops.fma import fma
@@ -115,6 +116,21 @@ def test_points_may_be_of_another_dtype(device):
     torch.testing.assert_close(result, plain(images.half().float(), grid).half())
     to_grid = torch.autograd.grad(result.sum(), grid)[0]
     assert to_grid.dtype == torch.float
+
+
+def test_a_penalty_of_each_sample(device):
+    images, grids = draw((8, 3, 4, 5), (3, 2), torch.float, device)
+    images, grids = (t.detach().unflatten(0, (4, 2)) for t in (images, grids))
+
+    def loss(images, grid):
+        return grid_sample(images, grid).square().sum()
+
+    def penalty(images, grid):
+        return sum(g.square().sum() for g in grad(loss, (0, 1))(images, grid))
+
+    actual = vmap(grad(penalty, (0, 1)))(images, grids)
+    rows = [grad(penalty, (0, 1))(*pair) for pair in zip(images, grids, strict=True)]
+    torch.testing.assert_close(actual, tuple(map(torch.stack, zip(*rows, strict=True))))
 
 
 def test_far_points_are_outside_and_nan_stays(device):

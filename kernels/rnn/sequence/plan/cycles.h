@@ -212,6 +212,7 @@ inline double cycles_of_steps(const SequenceSizes& sizes, const SequenceGpu& gpu
   const double units = static_cast<double>(sizes.hidden_size), columns = sizes.gates * units,
                rows = static_cast<double>(sizes.batch_size);
   const bool floats = sizes.type == ElementType::Float, exact = floats && !sizes.tf32;
+  // Also for one row: the library, too, takes as long as reading the weights.
   const bool few = floats && few_rows_pay(sizes.batch_size, sizes.hidden_size, sizes.tf32);
   const double products = few ? 0 : rows * columns * units / library_rate(sizes);
   const double bytes = rows * columns * (floats ? 8 : 4) +  // read and written

@@ -130,14 +130,14 @@ void* data_at(const Tensor& tensor, const Run& run, int64_t step = 0) {
   return static_cast<char*>(tensor.mutable_data_ptr()) + at * tensor.element_size();
 }
 template <typename Array>
-void point(Array& steps, const Tensor& tensor, const Run& run) {
+void set_steps(Array& steps, const Tensor& tensor, const Run& run) {
   if (!tensor.defined()) return;
   steps = {data_at(tensor, run, run.step), tensor.stride(0), tensor.stride(-3)};
 }
 
 // What both passes tell the kernels of a run.
 template <typename Args>
-void point(Args& args, const Arrays& arrays, const Run& run) {
+void set_run(Args& args, const Arrays& arrays, const Run& run) {
   const Tensor& weights = arrays.weights;
   args.steps = run.steps;
   args.directions = static_cast<int>(run.last + 1 - run.first);
@@ -146,9 +146,9 @@ void point(Args& args, const Arrays& arrays, const Run& run) {
   args.weights = static_cast<const char*>(weights.const_data_ptr()) +
                  run.first * weights.stride(0) * weights.element_size();
   args.old_h = data_at(arrays.outputs, run, run.step);
-  point(args.output, arrays.after, run);
-  point(args.saved_gates, arrays.hidden, run);
-  point(args.saved_cells, arrays.saved_cells, run);
+  set_steps(args.output, arrays.after, run);
+  set_steps(args.saved_gates, arrays.hidden, run);
+  set_steps(args.saved_cells, arrays.saved_cells, run);
 }
 
 template <typename Args>
@@ -211,7 +211,7 @@ std::vector<Tensor> forward(const Wavefront& call, bool training, Arrays* arrays
     saved_cells =
         cells.new_empty({call.all_steps(), cells.size(0), h.size(0), call.layers, call.units()});
   }
-  point(args.saved_gates, hidden, {});
+  set_steps(args.saved_gates, hidden, {});
   const auto run_part = parts_of(args, call);
   if (!run_part) return {};
   weights = both_parts(call, kWeightHh, kWeightIh, 1);
@@ -225,8 +225,8 @@ std::vector<Tensor> forward(const Wavefront& call, bool training, Arrays* arrays
           call.input_weights(weights, launch).transpose(1, 2), call.tf32, to);
     }
     for (const Run& run : call.runs(launch)) {
-      point(args, *arrays, run);
-      point(args.gates, gates, run);
+      set_run(args, *arrays, run);
+      set_steps(args.gates, gates, run);
       args.bias = data_at(bias, run);
       args.new_h = data_at(h, run);
       args.old_cells = args.new_cells = data_at(cells, run);
@@ -248,12 +248,12 @@ bool run_backward(const Wavefront& call, const Arrays& arrays, const Arrays& gra
   for (int64_t launch = call.launches() - 1; launch >= 0; --launch) {
     const auto runs = call.runs(launch);
     for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
-      point(args, arrays, *run);
-      point(args.grad_output, grads.after, *run);
-      point(args.grad_gates, grads.gates, *run);
+      set_run(args, arrays, *run);
+      set_steps(args.grad_output, grads.after, *run);
+      set_steps(args.grad_gates, grads.gates, *run);
       if (!call.cell.adds_gates) {
-        point(args.gates, arrays.gates, *run);
-        point(args.grad_hidden, grads.hidden, *run);
+        set_steps(args.gates, arrays.gates, *run);
+        set_steps(args.grad_hidden, grads.hidden, *run);
       }
       args.grad_new_h = args.grad_old_h = data_at(grads.h, *run);
       args.grad_new_cells = args.grad_old_cells = data_at(grads.cells, *run);

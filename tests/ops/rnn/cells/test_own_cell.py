@@ -53,9 +53,9 @@ def plain_header(tmp_path_factory):
 
 
 def test_an_edited_cell_is_in_every_layer_at_once(plain_header, monkeypatch):
-    monkeypatch.chdir(plain_header.parent)
-    cell = cell_of(Path(plain_header.name), name="Mine")
-    monkeypatch.undo()
+    with monkeypatch.context() as there:
+        there.chdir(plain_header.parent)
+        cell = cell_of(Path(plain_header.name), name="Mine")
     layer = cell(2, 3)
     assert type(layer).__name__ == "Mine"
     x = torch.randn(1, 2, 2)
